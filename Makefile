@@ -118,7 +118,8 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py --ignore tests/integrations --ignore tests/adapters \
+	    -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
 
 test-real: $(LINT_READY)
 	$(REAL_PACKAGES)

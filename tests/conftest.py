@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import hypothesis
 import pytest
 
-from tests import tiny
+from tests import tiny, worlds
 from turncredit.config import Experiment
 from turncredit.pipeline.job import At, Job
 from turncredit.pipeline.plan import Plan, load
@@ -92,24 +92,29 @@ class World:
         return folder
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Games, demonstrations, base and SFT policy, and one round of rollouts with their measures."""
+def _make_world(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    plan = Plan(tiny.experiment(), tmp_path_factory.mktemp("world"))
-    for stage, at in (
+    plan = Plan(tiny.experiment(), folder)
+    steps = [
         ("tasks", At(split="train")),
         ("tasks", At(split="eval")),
-        ("demos", At()),
-        ("base", At()),
-        ("sft", At()),
-    ):
+        *((name, At()) for name in ("demos", "base", "sft")),
+    ]
+    for stage, at in (*steps, *((name, plan.turns_at("flat_grpo", 0, 1)) for name in ("rollout", "measures"))):
         load(stage).run(plan.job(stage, at))
-    for stage in ("rollout", "measures"):
-        load(stage).run(plan.job(stage, plan.turns_at("flat_grpo", 0, 1)))
-    return World(plan)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Games, demonstrations, base and SFT policy, and one round of rollouts with their measures: a copy of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    name = worlds.key(tiny.mapping(), [tiny.ROOT / "turncredit", Path(__file__)])
+    made = worlds.kept(worlds.cache(), name, _make_world)
+    return World(Plan(tiny.experiment(), shutil.copytree(made, tmp_path_factory.mktemp("world") / "results")))
 
 
 @pytest.fixture(scope="session")

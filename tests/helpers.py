@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from subprocess import CompletedProcess
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
+import yaml
 
+from turncredit.cli.main import main
 from turncredit.envs.household import real
 from turncredit.envs.scienceworld import simulator
 from turncredit.envs.virtualhome import engine, tasks
@@ -21,6 +28,31 @@ def nonempty(items: Iterable[Item]) -> list[Item]:
     found = list(items)
     assert found, "there is nothing here to check"
     return found
+
+
+def turncredit(*arguments: str | Path, cwd: Path | str = ".") -> CompletedProcess[str]:
+    """What the command line prints and its exit status, in this process: starting another takes a second."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    status: Any = 0
+    words = ["turncredit", *map(str, arguments)]
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with contextlib.chdir(cwd), patch.object(sys, "argv", words), streams[0], streams[1]:
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return CompletedProcess(words, status, *texts)
+
+
+def cases(table: str) -> list[Any]:
+    """Parameters (keys, what follows) of each line `KEY: VALUE, ... -> what follows`, named by the line."""
+    lines = [line for line in table.strip().splitlines() if not line.startswith("#")]
+    found = [(line, *line.split(" -> ")) for line in lines]
+    return [pytest.param(yaml.safe_load(f"{{{keys}}}"), said, id=line) for line, keys, said in found]
 
 
 def as_if_simulators_were_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.helpers import nonempty
+from tests import tiny
+from tests.helpers import nonempty, turncredit
 from tests.results import synthetic
 from turncredit import __version__
 from turncredit.cli import main as cli
@@ -21,13 +22,8 @@ from turncredit.data import provenance
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
 
 
-def run(*args: str, cwd=None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "from turncredit.cli.main import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
-
-
 def test_help_names_every_command():
-    out = run("--help").stdout
+    out = turncredit("--help").stdout
     for name, (_, line) in cli.COMMANDS.items():
         assert name in out
         assert line.split(".", maxsplit=1)[0][:30] in " ".join(out.split())
@@ -84,8 +80,8 @@ def test_every_command_has_the_same_plain_help_under_both_options():
 
 
 def test_the_version_is_printed_with_the_commit_in_a_checkout():
-    said = run("--version").stdout.strip()
-    assert re.fullmatch(rf"turncredit {re.escape(__version__)}\+[0-9a-f]{{12}}(\.dirty)?", said)
+    commit = r"\+[0-9a-f]{12}(\.dirty)?" if (tiny.ROOT / ".git").exists() else ""
+    assert re.fullmatch(rf"turncredit {re.escape(__version__)}{commit}\n", turncredit("--version").stdout)
 
 
 def test_the_version_of_an_installation_from_a_repository_has_its_commit(tmp_path, monkeypatch):
@@ -101,18 +97,15 @@ def test_the_version_of_an_installation_from_a_repository_has_its_commit(tmp_pat
 
 
 def test_a_mistake_is_one_line_on_stderr_and_exit_2(tmp_path):
-    done = run("sql", "select 1 from evals", "--results", str(tmp_path / "nowhere"))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("turncredit: ")
-    assert "nowhere: no such folder" in done.stderr
+    words = ("sql", "select 1 from evals", "--results", str(tmp_path / "nowhere"))
+    code = "from turncredit.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"turncredit: {tmp_path}/nowhere: no such folder")
 
 
 def test_an_unknown_command_names_the_nearest():
-    done = run("repotr")
-    assert done.returncode == 2
-    assert "'report'" in done.stderr
+    assert "'report'" in turncredit("repotr").stderr
 
 
 def test_a_command_whose_part_is_not_installed_says_so_and_leaves_the_others_alone(monkeypatch):
@@ -130,34 +123,26 @@ def test_an_import_error_inside_a_part_is_not_hidden(monkeypatch, tmp_path):
         cli._load("env")
 
 
-def test_config_prints_the_resolved_configuration(tmp_path):
-    (tmp_path / "a.yaml").write_text("rounds: 3\nrollout: {tasks: 4}\n")
-    (tmp_path / "b.yaml").write_text("rounds: 5\n")
-    done = run("config", "a.yaml", "b.yaml", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
-    assert (data["rounds"], data["rollout"]["tasks"], data["rollout"]["group_size"]) == (5, 4, 8)
-
-
 def test_config_prints_an_experiment_whose_data_are_not_here_and_warns(tmp_path):
     (tmp_path / "a.yaml").write_text("env: {household: {source: real, data_root: nowhere}}\nrounds: 3\n")
-    done = run("config", "a.yaml", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] == 3
-    assert done.stderr.startswith("turncredit: warning: no folder nowhere/json_2.1.1: fetch the games with")
-    assert done.stderr.count("\n") == 1
+    (tmp_path / "b.yaml").write_text("rounds: 5\nrollout: {tasks: 4}\n")
+    done = turncredit("config", "a.yaml", "b.yaml", "--json", cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert (data["rounds"], data["rollout"]["tasks"], data["rollout"]["group_size"]) == (5, 4, 8)
+    assert done.stderr.startswith("turncredit: warning: no folder nowhere/json_2.1.1")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
 
 
 def test_config_shows_what_snakemake_would_run_and_the_file_of_each_value(tmp_path):
     (tmp_path / "config.yaml").write_text("experiment: mine\nrounds: 3\nrollout: {tasks: 4}\nmethods: [rloo]\n")
     (tmp_path / "more.yaml").write_text("rounds: 5\ndefine:\n  twice: {base: gigpo, params: {norm: mean}}\n")
-    done = run("config", "more.yaml", cwd=tmp_path)
+    done = turncredit("config", "more.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert {"experiment: mine  # config.yaml", "rounds: 5  # more.yaml", "methods: [rloo]  # config.yaml"} <= set(lines)
     assert {"  tasks: 4  # config.yaml", "  group_size: 8", "      norm: mean  # more.yaml"} <= set(lines)
-    assert yaml.safe_load(done.stdout) == json.loads(run("config", "more.yaml", "--json", cwd=tmp_path).stdout)
-    assert run("config", cwd=tmp_path).stdout.count("# config.yaml") == 4
+    assert yaml.safe_load(done.stdout) == json.loads(turncredit("config", "more.yaml", "--json", cwd=tmp_path).stdout)
+    assert turncredit("config", cwd=tmp_path).stdout.count("# config.yaml") == 4
 
 
 def test_configuration_files_follow_one_option_as_in_snakemake(tmp_path):
@@ -165,42 +150,34 @@ def test_configuration_files_follow_one_option_as_in_snakemake(tmp_path):
     (tmp_path / "a.yaml").write_text("rounds: 3\n")
     (tmp_path / "b.yaml").write_text("methods: [rloo]\nseeds: [0, 1]\n")
     for command in (["plan"], ["status"], ["where", "credit", "rloo", "--round", "3"]):
-        together = run(*command, "--configfile", "a.yaml", "b.yaml", "--results", "r", cwd=tmp_path)
-        apart = run(*command, "--configfile", "a.yaml", "--configfile", "b.yaml", "--results", "r", cwd=tmp_path)
+        together = turncredit(*command, "--configfile", "a.yaml", "b.yaml", "--results", "r", cwd=tmp_path)
+        apart = turncredit(*command, "--configfile", "a.yaml", "--configfile", "b.yaml", "--results", "r", cwd=tmp_path)
         assert together.returncode == 0, together.stderr
         assert together.stdout == apart.stdout
-    assert run("where", "--configfile", "a.yaml", "b.yaml", "credit", "rloo", cwd=tmp_path).returncode == 0
+    assert turncredit("where", "--configfile", "a.yaml", "b.yaml", "credit", "rloo", cwd=tmp_path).returncode == 0
 
 
-def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):
-    (tmp_path / "a.yaml").write_text("rollout: {group_sice: 4}\n")
-    done = run("config", "a.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "turncredit: a.yaml: unknown key 'rollout.group_sice' (did you mean 'group_size'?)\n"
-
-
-def test_config_shows_what_a_job_does(tmp_path):
-    (tmp_path / "a.yaml").write_text("granularity: round\nrounds_per_job: 3\n")
-    done = run("config", "a.yaml", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
-    assert (data["granularity"], data["rounds_per_job"]) == ("round", 3)
-
-
-def test_config_refuses_what_snakemake_would_refuse(tmp_path):
-    (tmp_path / "a.yaml").write_text("methods: [gigppo]\n")
-    done = run("config", "a.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "unknown method 'gigppo' (did you mean 'gigpo'?)" in done.stderr
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("rollout: {group_sice: 4}", "unknown key 'rollout.group_sice' (did you mean 'group_size'?)"),
+        ("methods: [gigppo]", "methods: unknown method 'gigppo' (did you mean 'gigpo'?)"),
+        ("rounds: 1\nrounds: 2", "line 2: the key 'rounds' is given twice, first in line 1; remove one of the two"),
+    ],
+)
+def test_config_refuses_what_snakemake_would_refuse_in_one_line_with_status_2(tmp_path, text, line):
+    (tmp_path / "a.yaml").write_text(text)
+    done = turncredit("config", "a.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("turncredit: ")
+    assert line in done.stderr
 
 
 def test_run_in_a_folder_without_a_workflow_says_how_to_get_one(tmp_path):
-    done = run("run", "--cores", "1", cwd=tmp_path)
+    done = turncredit("run", "--cores", "1", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == (
-        f"turncredit: no Snakefile in this folder ({tmp_path}); change to the one that has it and config.yaml: the "
-        "repository, or a folder that `turncredit init DIR` created\n"
-    )
+    assert done.stderr.startswith(f"turncredit: no Snakefile in this folder ({tmp_path})")
+    assert "`turncredit init DIR`" in done.stderr
 
 
 def test_the_help_of_run_names_the_options_of_snakemake_that_matter():
@@ -225,7 +202,7 @@ def test_a_command_about_results_looks_in_results_and_advises_no_option_that_it_
 def test_report_makes_the_page_and_prints_the_table(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6)
     folder = synthetic.make(tmp_path, config, turns=False)
-    done = run("report", str(folder))
+    done = turncredit("report", str(folder))
     assert done.returncode == 0, done.stderr
     assert "flat_grpo" in done.stdout
     assert done.stdout.endswith(f"report: {folder}/report/index.html\n")
@@ -234,7 +211,7 @@ def test_report_makes_the_page_and_prints_the_table(tmp_path):
 
 @pytest.mark.slow
 def test_report_on_a_folder_without_results_leaves_no_file(tmp_path):
-    done = run("report", str(tmp_path), "--out", str(tmp_path / "out"))
+    done = turncredit("report", str(tmp_path), "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()
 
@@ -242,44 +219,42 @@ def test_report_on_a_folder_without_results_leaves_no_file(tmp_path):
 def test_single_keys_follow_one_option_and_override_the_files_as_in_snakemake(tmp_path):
     (tmp_path / "config.yaml").write_text("experiment: mine\nrounds: 3\nmethods: [rloo]\n")
     keys = ("--config", "rounds=2", "seeds=[0, 1]", "update={lr: 0.5}")
-    done = run("config", *keys, "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = turncredit("config", *keys, "--json", cwd=tmp_path)
     data = json.loads(done.stdout)
     assert (data["rounds"], data["seeds"], data["update"]["lr"]) == (2, [0, 1], 0.5)
-    assert "rounds: 2  # --config rounds=2" in run("config", *keys, cwd=tmp_path).stdout
+    assert "rounds: 2  # --config rounds=2" in turncredit("config", *keys, cwd=tmp_path).stdout
     for command in (["plan"], ["status"]):
-        assert run(*command, *keys, cwd=tmp_path).stdout != run(*command, cwd=tmp_path).stdout
-    assert "round 2" in run("where", "credit", "rloo", "--round", "2", *keys, cwd=tmp_path).stdout
-    assert run("status", "--config", "rounds", cwd=tmp_path).stderr.startswith(
+        assert turncredit(*command, *keys, cwd=tmp_path).stdout != turncredit(*command, cwd=tmp_path).stdout
+    assert "round 2" in turncredit("where", "credit", "rloo", "--round", "2", *keys, cwd=tmp_path).stdout
+    assert turncredit("status", "--config", "rounds", cwd=tmp_path).stderr.startswith(
         "turncredit: --config rounds: write key="
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("words", "line"),
     [
-        (("run", "--cores", "0"), "--cores 0: give a number of cores from 1, or all"),
-        (("run", "--cores", "-1"), "--cores -1: give a number of cores from 1, or all"),
-        (("run", "--cores", "1", "a.yaml"), "a.yaml: a configuration is given as an option: --configfile a.yaml"),
-        (("status", "--results", "done"), "--results done: this is an experiment's folder; give the one above it (.)"),
+        ("run --cores 0", "--cores 0: "),
+        ("run --cores -1", "--cores -1: "),
+        ("run --cores 1 a.yaml", "a.yaml: a configuration is given as an option: --configfile a.yaml"),
+        ("status --results done", "--results done: this is an experiment's folder; give the one above it (.)"),
     ],
 )
-def test_what_snakemake_would_misread_is_refused_in_one_line(tmp_path, arguments, line):
+def test_what_snakemake_would_misread_is_refused_in_one_line(tmp_path, words, line):
     (tmp_path / "config.yaml").write_text("experiment: mine\n")
     (tmp_path / "a.yaml").write_text("rounds: 2\n")
     (tmp_path / "Snakefile").touch()
     (tmp_path / "done").mkdir()
     (tmp_path / "done/config.json").write_text("{}")
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
+    done = turncredit(*words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith(f"turncredit: {line}")
-    assert done.stderr.count("\n") == 1
 
 
 def test_a_query_may_begin_with_a_comment(tmp_path):
     (tmp_path / "results/new").mkdir(parents=True)
     (tmp_path / "results/new/config.json").write_text("{}")
-    done = run(
+    done = turncredit(
         "sql", "-- how many?\nSELECT count(*) AS evaluations FROM evals", "--format", "csv", "--all", cwd=tmp_path
     )
     assert (done.returncode, done.stdout.split()) == (0, ["evaluations", "0"]), done.stderr

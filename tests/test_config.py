@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,108 +16,6 @@ from turncredit.errors import UserError, nearest
 from turncredit.pipeline import checks
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"rollot": {}}, "config: unknown key 'rollot' (did you mean 'rollout'?)"),
-        ({"rollout": {"group_sise": 4}}, "config: unknown key 'rollout.group_sise' (did you mean 'group_size'?)"),
-        (
-            {"rollout": {"group_size": 0}},
-            "config: rollout.group_size: input should be greater than or equal to 1, got 0",
-        ),
-        (
-            {"agent": {"history": 2}},
-            "config: agent: history is now a setting of the window agent: write agent.window.history",
-        ),
-        ({"agent": {"show_admissible": False}}, "config: agent: show_admissible is now a setting of the window agent"),
-        (
-            {"resources": {"audit_model": {"gpu": 1}}},
-            "config: resources: audit_model is now the stage credit_model: write resources.credit_model",
-        ),
-        (
-            {"env": {"settings": {"horizon": 9}}},
-            "config: env: settings are now under the name of their owner: write 'household' instead of 'settings'",
-        ),
-        (
-            {"agent": {"name": "mine.py", "settings": {}}},
-            "config: agent: settings are now under the name of their owner: write the name that mine.py declares",
-        ),
-        ({"env": {"horizon": 9}}, "env: unknown key 'horizon'; if it is a setting, write it under 'household'"),
-        ({"env": {"tiemout": 9}}, "env: unknown key 'tiemout' (did you mean 'timeout'?)"),
-        ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
-        ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient belong together"),
-        ({"update": {"kl_target": 0.04}}, "config: update: kl_target adapts kl_coefficient: name an estimator in kl"),
-        ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),
-        ({"methods": ["flat_grpo", "flat_grpo"]}, "config: methods and seeds must not repeat"),
-        ({"rollout": {"tasks": 99}, "tasks": {"train": 9}}, "config: rollout.tasks is 99, but tasks.train has only 9"),
-        ({"eval": {"games": 500}, "tasks": {"eval": 600}}, "config: eval needs 6000 held-out games"),
-        ({"define": {"mine": {}}}, "config: define.mine: give either base (a built-in method) or credit"),
-        ({"define": {"mine": {"base": "rloo", "update": {"lrr": 1}}}}, "unknown key 'define.mine.update.lrr'"),
-        ({"define": {"m": {"base": "rloo", "gamma": 0.9}}}, "'define.m.gamma'; a parameter of the method stands under"),
-        (
-            {"define": {"t": {"base": "rloo", "grid": {"policy.source": ["a"]}}}},
-            "config: define.t.grid: 'policy.source' is not a key of a method: a grid varies base, credit, agent",
-        ),
-        ({"define": {"t": {"grid": {"update": [{}]}}}}, "config: define.t.grid: 'update' is not a key of a method"),
-        ({"define": {"t": {"grid": {"base": []}}}}, "config: define.t.grid.base: give a list of values, or a mapping"),
-        ({"define": {"t": {"grid": ["base"]}}}, "config: define.t.grid: write KEY: [VALUE, ...]"),
-        (
-            {"define": {"t": {"base": "rloo", "grid": {"update.lr": [0.1, 0.10]}}}},
-            "config: define.t: there are two methods 't_lr_0_1'; the values of a grid can have names, KEY",
-        ),
-        (
-            {"define": {"t": {"base": "rloo", "grid": {"update.lrr": [1]}}}},
-            "config: unknown key 'define.t_lrr_1.update.lrr' (did you mean 'lr'?)",
-        ),
-        (
-            {"sweep": {"grid": {"experiment": ["a"]}}},
-            "config: sweep.grid: 'experiment' is not a key that can be varied",
-        ),
-        (
-            {"sweep": {"grid": {"polcy.dtype": ["a"]}}},
-            "config: sweep.grid: 'polcy.dtype' is not a key that can be varied",
-        ),
-        ({"sweep": {"grid": ["rounds"]}}, "config: sweep.grid: write KEY: [VALUE, ...]"),
-        ({"sweep": {"grid": {"rounds": []}}}, "config: sweep.grid.rounds: give a list of values, or a mapping"),
-        (
-            {"sweep": {"grid": {"rounds": [3, 3.0]}}},
-            "config: sweep: there are two experiments 'household_rounds_3'",
-        ),
-        (
-            {"experiment": "x", "sweep": {"grid": {"rounds": [3, 4]}}},
-            "config: sweep: this stands for 2 experiments (x_rounds_3, x_rounds_4); `turncredit run` with the",
-        ),
-        (
-            {"experiment": "x", "sweep": {"grid": {"rounds": [3]}, "only": "x"}},
-            "config: sweep.only is 'x'; the experiments are x_rounds_3",
-        ),
-        (
-            {"sweep": {"grid": {"sft.epoch": [3]}, "only": "household_epoch_3"}},
-            "config: unknown key 'sft.epoch' (did you mean 'epochs'?)",
-        ),
-        (
-            {"sweep": {"only": "x"}},
-            "config: sweep.only is 'x', and there is no sweep to choose from; give the file that has it",
-        ),
-        (
-            {"sweep": {"grid": {"sft": [{"epochs": 1}], "sft.epochs": [2]}}},
-            "config: sweep.grid: 'sft' and 'sft.epochs' are not independent, one is inside the other",
-        ),
-        ({"sweep": {"grid": {"rounds": {True: 3}}}}, "config: sweep.grid.rounds: names of values are words or numbers"),
-        ({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}}, "has 109 characters; give the values short names"),
-        ({"sweep": {"gird": {}}}, "config: unknown key 'sweep.gird' (did you mean 'grid'?)"),
-        ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
-        ({"define": {"2nd": {"base": "rloo"}}}, "define.2nd: a method's name has letters, digits"),
-        ({"define": {"méthode": {"base": "rloo"}}}, "define.méthode: a method's name has letters, digits"),
-    ],
-)
-def test_a_mistake_is_one_line_that_names_the_key(data, message):
-    with pytest.raises(UserError) as caught:
-        config.from_mapping(data)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
@@ -139,11 +35,6 @@ def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(name):
     assert experiment.sft.epochs == 0 or experiment.sft.optimizer == "adamw"
     assert experiment.update.optimizer == "adamw"
     assert (experiment.update.warmup_steps, experiment.update.final_lr) == (0, 1.0)
-
-
-def test_the_schema_on_disk_is_the_models():
-    made = subprocess.run([sys.executable, "-m", "turncredit.config"], capture_output=True, text=True, check=True)
-    assert json.loads((ROOT / "schemas" / "config.schema.json").read_text()) == json.loads(made.stdout)
 
 
 def test_files_are_merged_key_by_key(tmp_path):
@@ -166,19 +57,6 @@ def test_settings_are_read_only_of_what_is_chosen_whatever_file_they_come_from(m
     assert experiment.env.chosen().settings == {"longest": 3}
     assert experiment.agent.chosen().settings == {}
     assert config.from_mapping(experiment.model_dump(mode="json")) == experiment
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("a: [1", "not valid YAML"), ("- 1", "holds keys and values, not a list"), (None, "cannot read")],
-)
-def test_a_file_that_is_no_configuration_is_named(tmp_path, text, message):
-    path = tmp_path / "c.yaml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=message) as caught:
-        config.load([path])
-    assert str(path) in str(caught.value)
 
 
 def test_the_last_three_rounds_are_always_evaluated():

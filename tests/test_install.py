@@ -198,8 +198,8 @@ def test_a_folder_may_hold_other_files(tmp_path):
         (None, f"turncredit=={__version__}"),
         ('{"url": "file:///a b/t.whl", "archive_info": {}}', "'turncredit @ file:///a b/t.whl'"),
         (
-            '{"url": "https://host/t.git", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
-            "'turncredit @ git+https://host/t.git@12ab'",
+            '{"url": "https://h/t.git", "vcs_info": {"vcs": "git", "commit_id": "1a"}}',
+            "'turncredit @ git+https://h/t.git@1a'",
         ),
     ],
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from turncredit.cli.main import main
+from tests.helpers import turncredit
 from turncredit.data import output_paths
 from turncredit.errors import UserError
 
@@ -32,15 +31,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    said = capsys.readouterr()
-    assert stopped.value.code == 2
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    return said.err
+def refusal(*arguments: str) -> str:
+    done = turncredit(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    return done.stderr
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -49,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("way", ["itself", "a hard link", "a link", "a path with dots"])
-def test_an_input_is_not_overwritten(command, way, folder, monkeypatch, capsys):
+def test_an_input_is_not_overwritten(command, way, folder):
     arguments, option, suffix = COMMANDS[command]
     read = arguments[arguments.index("--turns" if "--turns" in arguments else "--labels") + 1]
     source = folder / f"input{suffix}"
@@ -66,7 +60,7 @@ def test_an_input_is_not_overwritten(command, way, folder, monkeypatch, capsys):
     if way == "a link":
         os.symlink(source, out)
     before = contents(folder)
-    line = refusal(monkeypatch, capsys, *arguments, option, out)
+    line = refusal(*arguments, option, out)
     assert line.startswith(f"turncredit: {out}: is ")
     assert contents(folder) == before
 
@@ -83,19 +77,19 @@ def test_an_input_is_not_overwritten(command, way, folder, monkeypatch, capsys):
         (f"{TURNS}/out", "what is written here is"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_anything_is_read(command, out, said, folder, monkeypatch, capsys):
+def test_what_cannot_be_written_is_refused_before_anything_is_read(command, out, said, folder):
     (folder / "a folder").mkdir()
     os.mkfifo(folder / "pipe")
     arguments, option, _ = COMMANDS[command]
     before = sorted(path.name for path in folder.iterdir())
-    line = refusal(monkeypatch, capsys, *arguments, option, out)
+    line = refusal(*arguments, option, out)
     assert line.startswith(f"turncredit: {out}: {said}")
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.mark.usefixtures("folder")
-def test_credit_does_not_write_a_csv_that_is_parquet(monkeypatch, capsys):
-    line = refusal(monkeypatch, capsys, *COMMANDS["credit"][0], "--out", "out.csv")
+def test_credit_does_not_write_a_csv_that_is_parquet():
+    line = refusal(*COMMANDS["credit"][0], "--out", "out.csv")
     assert "what is written here is Parquet (.parquet)" in line
 
 
@@ -111,30 +105,30 @@ def test_a_new_file_and_one_that_is_not_read_may_be_written():
         assert output_paths.output_file(name, (".parquet",), reads=[TURNS, None, "not there"]) == Path(name)
 
 
-def test_an_answer_does_not_replace_a_table_of_the_results(finished, monkeypatch, capsys):
+def test_an_answer_does_not_replace_a_table_of_the_results(finished):
     table = next(finished.rglob("turns.parquet"))
     before = table.read_bytes()
-    line = refusal(monkeypatch, capsys, "sql", "select 1", "--results", str(finished), "--out", str(table))
+    line = refusal("sql", "select 1", "--results", str(finished), "--out", str(table))
     assert "is one of the files in" in line
     page = finished / "report" / "index.html"
     page.parent.mkdir(exist_ok=True)
     page.write_text("a report")
-    refusal(monkeypatch, capsys, "judge", "roles", "--results", str(finished), "--out", str(page))
+    refusal("judge", "roles", "--results", str(finished), "--out", str(page))
     assert (table.read_bytes(), page.read_text()) == (before, "a report")
     page.unlink()
 
 
-def test_a_report_does_not_replace_a_page_that_it_did_not_write(finished, tmp_path, monkeypatch, capsys):
+def test_a_report_does_not_replace_a_page_that_it_did_not_write(finished, tmp_path):
     (tmp_path / "index.html").write_text("my page")
-    line = refusal(monkeypatch, capsys, "report", str(finished), "--out", str(tmp_path))
+    line = refusal("report", str(finished), "--out", str(tmp_path))
     assert "index.html: exists and was not written by this command" in line
     assert (tmp_path / "index.html").read_text() == "my page"
-    line = refusal(monkeypatch, capsys, "report", str(finished), "--out", str(tmp_path / "index.html"))
+    line = refusal("report", str(finished), "--out", str(tmp_path / "index.html"))
     assert "is no folder" in line
 
 
 @pytest.mark.usefixtures("folder")
-def test_nobody_is_told_to_delete_a_file_of_their_own(monkeypatch, capsys):
-    line = refusal(monkeypatch, capsys, *COMMANDS["credit"][0], "--out", "out.parquet")
+def test_nobody_is_told_to_delete_a_file_of_their_own():
+    line = refusal(*COMMANDS["credit"][0], "--out", "out.parquet")
     assert "turns.parquet: not a readable Parquet file" in line
     assert "give another file or, if a stage wrote it, delete it" in line

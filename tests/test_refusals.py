@@ -7,8 +7,6 @@ range, and every block gets a misspelt key. A setting that is added is tested wi
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -19,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tests import tiny
-from tests.helpers import nonempty
+from tests.helpers import cases, nonempty
 from turncredit import agents, config, envs
 from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
@@ -162,71 +160,113 @@ def test_a_misspelt_key_is_refused_with_the_nearest_one(path, model):
     assert f"did you mean '{name}'" in line
 
 
-#: a change, and what its refusal says
-WHOLE = {
-    "heads that do not divide hidden": ({"policy": {"scratch": {"heads": 3}}}, "heads (3) must divide hidden"),
-    "kv_heads that do not divide heads": (
-        {"policy": {"scratch": {"hidden": 36, "heads": 6, "kv_heads": 4}}},
-        "kv_heads (4) must divide heads (6)",
-    ),
-    "heads of odd width": ({"policy": {"scratch": {"hidden": 30, "heads": 2}}}, "rotary positions need"),
-    "a second first moment": ({"update": {"betas": [1.0, 0.9]}}, "update.betas.0"),
-    "two evaluations of one name": (
-        {"eval": {"modes": [{"name": "sampled", "temperature": t} for t in (0, 1)]}},
-        "two of the modes have the same name",
-    ),
-    "no evaluation": ({"eval": {"modes": []}}, "eval: primary 'sampled' is not one of the modes"),
-    "a seed twice": ({"seeds": [0, 0]}, "methods and seeds must not repeat"),
-    "a huge seed": ({"seeds": [2**63]}, "seeds.0: input should be less than"),
-    "a negative seed": ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0"),
-    "no method": ({"methods": []}, "methods: list should have at least 1 item"),
-    "one method, not a list": ({"methods": "rloo"}, "methods: input should be a list"),
-    "an unknown method": ({"methods": ["flat_grop"]}, "unknown method 'flat_grop' (did you mean 'flat_grpo'?)"),
-    "another method under a built-in name": (
-        {"define": {"flat_grpo": {"base": "rloo"}}},
-        "define.flat_grpo: 'flat_grpo' is a built-in method, and this definition makes 'rloo' of it",
-    ),
-    "a file under a built-in name": ({"define": {"rloo": {"credit": "mine.py"}}}, "define.rloo: 'rloo' is a built-in"),
-    "an unknown store": ({"tracking": {"uri": "ftp://server"}}, "tracking: uri is of no kind that MLflow knows"),
-    "a misspelt store": ({"tracking": {"uri": "sqlit:///a.db"}}, "did you mean 'sqlite'?"),
-    "a group of one": (
-        {"rollout": {"tasks": 16, "group_size": 1}},
-        "rollout.group_size is 1, and 'flat_grpo' compares",
-    ),
-    "a method's own group of one": (
-        {"methods": ["mine"], "define": {"mine": {"base": "rloo", "rollout": {"group_size": 1}}}},
-        "define.mine.rollout.group_size is 1, and 'mine' compares",
-    ),
-    "a minibatch above a round": ({"update": {"minibatch": 17}}, "update.minibatch is 17, but a round of 'flat_grpo'"),
-    "a method's own minibatch above a round": (
-        {"methods": ["mine"], "define": {"mine": {"base": "rloo", "update": {"minibatch": 99}}}},
-        "define.mine.update.minibatch is 99, but a round of 'mine' has only 16 rollouts",
-    ),
-    "a dotted key": ({"update.lr": 0.1}, "--config 'update={lr: ...}'"),
-    "a dotted key of a block in a block": ({"policy.scratch.hidden": 8}, "--config 'policy={scratch: {hidden: ...}}'"),
-    "an infinite parameter of a method": (
-        {"define": {"mine": {"base": "gigpo", "params": {"eps": math.inf}}}},
-        "define.mine.params.eps is inf",
-    ),
-    "a parameter that there is not": (
-        {"define": {"mine": {"base": "gigpo", "params": {"epsilon": 1}}}},
-        "define.mine: mine has no parameter 'epsilon'",
-    ),
-    "several processes with vLLM": (
-        {"policy": {"engine": "vllm"}, "rollout": {"processes": 2}},
-        "rollout.processes is 2, but with policy.engine vllm one process samples",
-    ),
-    "several processes of a job that has used its GPU": (
-        {"granularity": "round", "resources": {"update": {"gpu": 1}}, "rollout": {"processes": 2}},
-        "rollout.processes is 2, but with granularity round the job has used its GPU before",
-    ),
-}
+#: a change of the tiny experiment -> what its refusal says
+WHOLE = """
+policy: {scratch: {heads: 3}} -> heads (3) must divide hidden
+policy: {scratch: {hidden: 36, heads: 6, kv_heads: 4}} -> kv_heads (4) must divide heads (6)
+policy: {scratch: {hidden: 30, heads: 2}} -> rotary positions need
+policy: {engine: vllm}, rollout: {processes: 2} -> rollout.processes is 2, but with policy.engine vllm one process
+granularity: round, resources: {update: {gpu: 1}}, rollout: {processes: 2} -> rollout.processes is 2, but with
+policy.scratch.hidden: 8 -> --config 'policy={scratch: {hidden: ...}}'
+update.lr: 0.1 -> --config 'update={lr: ...}'
+update: {betas: [1.0, 0.9]} -> update.betas.0
+update: {kl: k3} -> update: kl and kl_coefficient belong together
+update: {kl_target: 0.04} -> update: kl_target adapts kl_coefficient
+update: {minibatch: 17} -> update.minibatch is 17, but a round of 'flat_grpo' has only 16 rollouts
+methods: [mine], define: {mine: {base: rloo, update: {minibatch: 99}}} -> define.mine.update.minibatch is 99
+rollout: {tasks: 99}, tasks: {train: 9} -> rollout.tasks is 99, but tasks.train has only 9
+rollout: {tasks: 16, group_size: 1} -> rollout.group_size is 1, and 'flat_grpo' compares
+methods: [mine], define: {mine: {base: rloo, rollout: {group_size: 1}}} -> define.mine.rollout.group_size is 1
+eval: {modes: [{name: sampled, temperature: 0}, {name: sampled, temperature: 1}]} -> two of the modes have the same name
+eval: {modes: []} -> eval: primary 'sampled' is not one of the modes
+eval: {primary: greedy} -> eval: primary 'greedy' is not one of the modes ['sampled']
+eval: {games: 500}, tasks: {eval: 600} -> eval needs 1000 held-out games
+seeds: [0, 0] -> methods and seeds must not repeat
+seeds: [9223372036854775808] -> seeds.0: input should be less than
+seeds: [-1] -> seeds.0: input should be greater than or equal to 0
+methods: [] -> methods: list should have at least 1 item
+methods: rloo -> methods: input should be a list
+methods: [rloo, rloo] -> methods and seeds must not repeat
+methods: [flat_grop] -> methods: unknown method 'flat_grop' (did you mean 'flat_grpo'?)
+methods: [hipif] -> 'hipif' reads the columns subgoal, subgoal_index of the turns, which the agent 'transcript'
+methods: [ppo], env: {household: {horizon: 60}} -> 'ppo' reads at most 50 turns (max_turns of its model critic)
+methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> its part that reads labels
+define: {flat_grpo: {base: rloo}} -> define.flat_grpo: 'flat_grpo' is a built-in method
+define: {rloo: {credit: mine.py}} -> define.rloo: 'rloo' is a built-in
+define: {my-own: {base: rloo}} -> define.my-own: a method's name has letters, digits
+define: {2nd: {base: rloo}} -> define.2nd: a method's name
+define: {méthode: {base: rloo}} -> define.méthode: a method's name
+define: {m: {}} -> define.m: give either base (a built-in method) or credit
+define: {m: {credit: no_such.py}} -> no_such.py: no such file
+define: {m: {base: rloo, update: {lrr: 1}}} -> unknown key 'define.m.update.lrr'
+define: {m: {base: rloo, gamma: 0.9}} -> 'define.m.gamma'; a parameter of the method stands under
+define: {m: {base: gigpo, params: {eps: .inf}}} -> define.m.params.eps is inf
+define: {m: {base: gigpo, params: {epsilon: 1}}} -> define.m: m has no parameter 'epsilon'
+define: {m: {base: flat_grpo, params: {nrom: none}}} -> has no parameter 'nrom' (did you mean 'norm'?)
+define: {m: {base: has_turnrd, model: {causl: true}}} -> unknown key 'define.m.model.causl'
+define: {m: {base: flat_grpo, model: {film: true}}} -> define.m.model: this method has no learned
+define: {m: {base: turn_value, model: {heads: 3}}} -> hidden (64) must be a multiple of heads (3)
+define: {m: {base: turn_value, params: {turn_term: has_turnrd}}} -> two models, turn_value and turnrd
+define: {m: {base: flat_grpo, continuations: {per_state: 2}}} -> define.m.continuations: this method reads no
+define: {m: {base: vineppo, continuations: {per_stat: 2}}} -> unknown key 'define.m.continuations.per_stat'
+define: {m: {base: vineppo, forks: {per_task: 2}}} -> define.m.forks: this method credits no forks
+define: {t: {base: rloo, grid: {policy.source: [a]}}} -> define.t.grid: 'policy.source' is not a key of a method
+define: {t: {grid: {update: [{}]}}} -> define.t.grid: 'update' is not a key of a method
+define: {t: {grid: {base: []}}} -> define.t.grid.base: give a list of values, or a mapping
+define: {t: {grid: [base]}} -> define.t.grid: write KEY: [VALUE, ...]
+define: {t: {base: rloo, grid: {update.lr: [0.1, 0.10]}}} -> define.t: there are two methods 't_lr_0_1'
+define: {t: {base: rloo, grid: {update.lrr: [1]}}} -> unknown key 'define.t_lrr_1.update.lrr' (did you mean 'lr'?)
+sweep: {grid: {experiment: [a]}} -> sweep.grid: 'experiment' is not a key that can be varied
+sweep: {grid: {polcy.dtype: [a]}} -> sweep.grid: 'polcy.dtype' is not a key that can be varied
+sweep: {grid: [rounds]} -> sweep.grid: write KEY: [VALUE, ...]
+sweep: {grid: {rounds: []}} -> sweep.grid.rounds: give a list of values, or a mapping
+sweep: {grid: {rounds: [3, 3.0]}} -> sweep: there are two experiments 'tiny_rounds_3'
+sweep: {grid: {rounds: [3, 4]}} -> sweep: this stands for 2 experiments (tiny_rounds_3, tiny_rounds_4)
+sweep: {grid: {rounds: [3]}, only: x} -> sweep.only is 'x'; the experiments are tiny_rounds_3
+sweep: {grid: {sft.epoch: [3]}, only: tiny_epoch_3} -> unknown key 'sft.epoch' (did you mean 'epochs'?)
+sweep: {only: x} -> sweep.only is 'x', and there is no sweep to choose from
+sweep: {grid: {sft: [{epochs: 1}], sft.epochs: [2]}} -> sweep.grid: 'sft' and 'sft.epochs' are not independent
+sweep: {grid: {rounds: {true: 3}}} -> sweep.grid.rounds: names of values are words or numbers
+tracking: {uri: ftp://server} -> tracking: uri is of no kind that MLflow knows
+tracking: {uri: sqlit:///a.db} -> did you mean 'sqlite'?
+env: {settings: {horizon: 9}} -> env: settings are now under the name of their owner: write 'household'
+env: {horizon: 9} -> env: unknown key 'horizon'; if it is a setting, write it under 'household'
+env: {tiemout: 9} -> env: unknown key 'tiemout' (did you mean 'timeout'?)
+env: {houshold: {horizon: 9}} -> unknown key 'env.houshold' (did you mean 'household'?)
+env: {name: househld} -> unknown environment 'househld' (did you mean 'household'?)
+agent: {name: windoe} -> unknown agent 'windoe' (did you mean 'window'?)
+agent: {name: mine.py} -> mine.py: no such file; an agent of your own
+agent: {name: mine.py, settings: {}} -> agent: settings are now under the name of their owner
+agent: {history: 2} -> agent: history is now a setting of the window agent: write agent.window.history
+agent: {show_admissible: false} -> agent: show_admissible is now a setting of the window agent
+agent: {transcript: {history: 2}} -> unknown key 'agent.transcript.history'
+agent: {name: window, windwo: {history: 2}} -> unknown key 'agent.windwo' (did you mean 'window'?)
+resources: {audit_model: {gpu: 1}} -> resources: audit_model is now the stage credit_model: write resources.credit_model
+audit: {rounds: [3]} -> audit.rounds names 3, which is not one of the experiment's rounds
+audit: {rounds: [1], run: flat_gpro} -> audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl
+audit: {rounds: [1], run: rloo} -> audit.run is 'rloo', which is not one of methods
+audit: {rounds: [1], run: [flat_grpo, rlo]} -> audit.run is 'rlo', which is not one of methods
+audit: {rounds: [1], run: [flat_grpo, flat_grpo]} -> audit.run must not repeat
+audit: {rounds: [1], seeds: [7]} -> audit.seeds names 7, which is not one of the experiment's seeds
+audit: {rounds: [1], methods: [gigop]} -> audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)
+audit: {rounds: [1], methods: [hipif_gigpo]} -> audit.methods: 'hipif_gigpo' reads the columns subgoal
+audit: {rounds: [1], methods: [flat_grpo, carl]} -> audit.methods: 'carl' credits forks of its own rollouts
+audit: {rounds: [1], methods: [ppo]}, env: {household: {horizon: 60}} -> 'ppo' reads at most 50 turns
+"""
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_what_cannot_work_is_refused_before_any_job(name):
-    changes, message = WHOLE[name]
+@pytest.mark.parametrize(("changes", "message"), cases(WHOLE))
+def test_what_cannot_work_is_refused_before_any_job(changes, message):
     assert message in refusal(changes)
+
+
+def test_a_sweep_whose_names_are_too_long_for_files_is_refused():
+    assert "has 104 characters; give the values short names" in refusal({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}})
+
+
+def test_an_agent_that_cannot_look_back_is_refused_to_a_method_in_hindsight():
+    own = {"agent": {"name": str(tiny.ROOT / "examples/own_agent.py")}, "methods": ["hcapo"]}
+    assert "'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in refusal(own)
 
 
 def test_a_built_in_methods_own_parameters_may_be_defined_under_its_name():
@@ -283,24 +323,3 @@ def test_a_json_file_with_a_key_twice_is_refused(tmp_path):
 def test_a_merged_key_may_be_overridden(tmp_path):
     (tmp_path / "c.yaml").write_text("x: &x {q: 1}\np: {a: &a {<<: *x, q: 3}}\nb: {<<: *a, q: 9}\n")
     assert read_mapping(tmp_path / "c.yaml") == {"x": {"q": 1}, "p": {"a": {"q": 3}}, "b": {"q": 9}}
-
-
-@pytest.mark.parametrize("path", sorted(tiny.ROOT.glob("config/**/*.yaml")), ids=lambda path: path.stem)
-def test_no_configuration_here_has_a_key_twice(path):
-    assert read_mapping(path)
-
-
-def test_the_command_config_refuses_in_one_line_with_status_2(tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_text("rounds: 1\nrounds: 2\n")
-    made = subprocess.run(
-        [sys.executable, "-c", "from turncredit.cli.main import main; main()", "config", str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (made.returncode, made.stdout) == (2, "")
-    assert (
-        made.stderr
-        == f"turncredit: {path}: line 2: the key 'rounds' is given twice, first in line 1; remove one of the two\n"
-    )

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from turncredit import __version__
 from turncredit.errors import UserError
 from turncredit.pipeline import run
 from turncredit.views import sql
@@ -37,12 +36,6 @@ def test_a_full_disk_is_one_line():
     assert made.returncode == 2
     assert made.stderr.splitlines()[0].startswith("turncredit: No space left on device; free some space")
     assert "Traceback" not in made.stderr
-
-
-def test_the_version_names_the_commit_of_a_checkout():
-    made = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True).stdout
-    assert made.startswith(f"turncredit {__version__}")
-    assert ("+" in made) == (Path(__file__).parents[1] / ".git").exists()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +79,7 @@ def test_queries_that_read_are_answered(query, finished):
         (["--configfile=broken.yaml"], "broken.yaml: line 2: not valid YAML"),
         (["--configfiles", "twice.yaml", "--cores", "1"], "twice.yaml: line 2: the key 'a' is given twice"),
         (["--config", "rounds"], "--config rounds: write key=value"),
-        (
-            ["--config", "rounds=3", "update.lr=0.1"],
-            "is written inside it: --config 'update={lr: 0.1}'",
-        ),
+        (["--config", "rounds=3", "update.lr=0.1"], "--config 'update={lr: 0.1}'"),
         (["-C", "policy.scratch.hidden=8"], "--config 'policy={scratch: {hidden: 8}}'"),
         ([], "config.yaml: line 2: the key 'a' is given twice"),
     ],

@@ -19,25 +19,12 @@ from turncredit.errors import UserError
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
 
-SHARED = "sft-t4k4T1.0"
-KEYS = {
-    "policy": SHARED,
-    "method": "has_turnrd",
-    "seed": 0,
-    "round": 1,
-    "split": "train",
-    "judge": "rule",
-    "ask": "role",
-    "read": "sft",
-    "point": "observation",
-    "reader": "hindsight",
-    "continued": "k9",
-    "forked": "n16",
-    "start": "sft_plain",
-}
+SHARED = tiny.SHARED
+OTHER_KEYS = "split=train judge=rule ask=role read=sft point=observation reader=hindsight continued=k9 forked=n16"
+KEYS = tiny.keys("has_turnrd", start="sft_plain", **dict(key.split("=") for key in OTHER_KEYS.split()))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plan() -> Plan:
     return Plan(tiny.experiment())
 
@@ -177,28 +164,20 @@ def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch, mor
     (tmp_path / "more.yaml").write_text("rounds: 3\n")
     with pytest.raises(UserError) as error:
         answer("credit", "gigpo", *more)
-    assert str(error.value) == (
-        f"config.yaml: not in this folder ({tmp_path}); change to the one that has it and the Snakefile: the "
-        "repository, or a folder that `turncredit init DIR` created"
-    )
+    assert str(error.value).startswith(f"config.yaml: not in this folder ({tmp_path})")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(artifacts()))
 @pytest.mark.usefixtures("folder")
-def test_the_path_of_each_artifact_leads_to_the_stage_that_makes_it(plan, name):
-    path = Path(plan.layout.path(name, KEYS))
-    _, stage, at = where.of_path(path, [], Path("results"))
-    assert str(path) in plan.outputs(stage, at).values()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", stages())
-@pytest.mark.usefixtures("folder")
-def test_metrics_and_logs_lead_to_their_stage(plan, stage):
-    for pattern in (stages()[stage].metrics, stages()[stage].log):
-        _, found, at = where.of_path(plan.layout.root / fill(pattern, KEYS), [], Path("results"))
-        assert (found, at.keys) == (stage, {key: KEYS[key] for key in where.stage_keys(stage)})
+def test_the_path_of_every_artifact_metrics_file_and_log_leads_to_its_stage(plan):
+    for name in sorted(artifacts()):
+        path = Path(plan.layout.path(name, KEYS))
+        _, stage, at = where.of_path(path, [], Path("results"))
+        assert str(path) in plan.outputs(stage, at).values()
+    for stage, record in stages().items():
+        for pattern in (record.metrics, record.log):
+            _, found, at = where.of_path(plan.layout.root / fill(pattern, KEYS), [], Path("results"))
+            assert (found, at.keys) == (stage, {key: KEYS[key] for key in where.stage_keys(stage)})
 
 
 @pytest.mark.usefixtures("folder")
@@ -261,8 +240,5 @@ def test_a_stage_of_a_joint_job_names_its_rounds(stage, at, job):
 
 @pytest.mark.usefixtures("folder")
 def test_continuations_are_found_by_the_method_that_reads_them_or_by_their_name():
-    path = f"results/tiny/rollouts/{SHARED}/seed0/round01/continuations/k9.parquet"
     for word in ("vineppo", "k9"):
-        assert path in " ".join(answer("continuations", word))
-    with pytest.raises(UserError, match="the method 'flat_grpo' does not need it"):
-        where.at_of(Plan(tiny.experiment()), "continuations", ["flat_grpo"], None, 0, 1)
+        assert tiny.path("continuations", continued="k9") in " ".join(answer("continuations", word))

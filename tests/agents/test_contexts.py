@@ -35,23 +35,25 @@ CONFIG = AgentSlice(name=FOLDING, max_response_tokens=6, settings={"every": EVER
 COMMON = {"env": "household", "policy_id": "sft", "agent": "folding", "seed": 0, "temperature": 1.0}
 
 
-def player(world, *, engine="lockstep", slots=5, processes=1):
-    games = Games(world.plan.env, tables.read(world.path("tasks", split="train"), "tasks"))
+def player(world, config=CONFIG, *, engine="lockstep", slots=5, processes=1, split="train"):
+    games = Games(world.plan.env, tables.read(world.path("tasks", split=split), "tasks"))
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=engine)
-    return Player(policy, CONFIG, games, slots, processes=processes)
+    return Player(policy, config, games, slots, processes=processes)
 
 
-def roll(world, out, **given):
-    made = player(world, **given)
+def roll(world, config=CONFIG, **given):
+    """The table of turns of a round that an agent plays."""
+    made = player(world, config, **given)
     played = rollout(made, world.experiment.rollout, seed=0, round=1)
-    tables.write(turn_table(played, COMMON, made.agent.turn_columns), out, "turns", {})
-    return out
+    return turn_table(played, COMMON, made.agent.turn_columns)
 
 
 @pytest.fixture(scope="module")
 def folded(world, tmp_path_factory):
     """Turns of the folding agent."""
-    return roll(world, tmp_path_factory.mktemp("folded") / "turns.parquet")
+    out = tmp_path_factory.mktemp("folded") / "turns.parquet"
+    tables.write(roll(world), out, "turns", {})
+    return out
 
 
 def sequences_of(table):
@@ -59,6 +61,32 @@ def sequences_of(table):
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     lists = [list_column(table, name) for name in ("prompt_ids", "response_ids", "response_logprobs")]
     return cut([order[name] for name in names], table.column("context_reset").to_pylist(), *lists)
+
+
+def check_training_reads_what_was_sampled(world, table, most=None):
+    """A sequence for each context; read alone, it gives every response token the probability it was drawn with."""
+    sequences = sequences_of(table)
+    assert sorted({int(row) for s in sequences for row in s.turn if row >= 0}) == list(range(table.num_rows))
+    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
+    for sequence in sequences[:most]:
+        ids, turn, logprobs = stack([sequence], torch.device("cpu"))
+        with torch.no_grad():
+            again = token_logprobs(model, ids, turn >= 0)
+        np.testing.assert_allclose(again.numpy(), logprobs[turn >= 0].numpy(), atol=1e-4)
+
+
+def check_the_longest_rollout_is_continued_from_any_turn(table, made, column):
+    """With the rollout's own random numbers the continuation is the rest of the rollout, token for token."""
+    view = Turns(table)
+    (one,) = restored(view, [np.argmax(view.length_R)], made, columns=(column,))
+    assert one.replayed == [True] * len(one.turns)
+    seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(one.rollout_id.split("#")[1]))
+    starts = [Start("", "", one.task, seed, checkpoint) for checkpoint in one.checkpoints]
+    for played, checkpoint in zip(made.play(starts, temperature=1.0), one.checkpoints, strict=True):
+        rest = one.turns[checkpoint.turn :]
+        assert [turn.response.ids for turn in played.turns] == [turn["response_ids"] for turn in rest]
+        assert [turn.columns[column] for turn in played.turns] == [turn[column] for turn in rest]
+    return one.turns
 
 
 def test_the_turns_say_when_the_context_was_replaced_and_hold_the_agents_own_columns(folded):
@@ -82,25 +110,17 @@ def test_the_agents_columns_have_their_declared_types_and_can_be_read_alone(fold
         assert tables.read(folded, "turns", columns=[name]).column_names == [name]
 
 
-def test_the_agents_columns_come_back_from_several_processes(world, folded, tmp_path):
-    many = tables.read(roll(world, tmp_path / "many", processes=2), "turns")
-    one = tables.read(folded, "turns")
+def test_the_agents_columns_come_back_from_several_processes(world, folded):
+    many, one = roll(world, processes=2), tables.read(folded, "turns")
     assert many.drop_columns("response_logprobs").equals(one.drop_columns("response_logprobs"))
 
 
 @pytest.mark.parametrize("engine", ["lockstep", "transformers"])
-def test_what_is_trained_on_is_what_was_sampled_from(world, tmp_path, engine):
-    """A sequence for each context; read alone, it gives every response token the probability it was drawn with."""
-    table = tables.read(roll(world, tmp_path / "turns", engine=engine), "turns")
-    sequences = sequences_of(table)
-    assert len(sequences) == sum(table.column("context_reset").to_pylist()) > table.column("turn").to_pylist().count(0)
-    assert sorted({row for s in sequences for row in s.turn if row >= 0}) == list(range(table.num_rows))
-    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
-    for sequence in sequences:
-        ids, turn, logprobs = stack([sequence], torch.device("cpu"))
-        with torch.no_grad():
-            again = token_logprobs(model, ids, turn >= 0)
-        np.testing.assert_allclose(again.numpy(), logprobs[turn >= 0].numpy(), atol=1e-4)
+def test_what_is_trained_on_is_what_was_sampled_from(world, engine):
+    table = roll(world, engine=engine)
+    check_training_reads_what_was_sampled(world, table)
+    folds = sum(table.column("context_reset").to_pylist())
+    assert len(sequences_of(table)) == folds > table.column("turn").to_pylist().count(0)
 
 
 def test_a_credit_model_reads_one_state_for_each_turn(world, folded):
@@ -120,19 +140,9 @@ def test_a_credit_model_reads_one_state_for_each_turn(world, folded):
 
 
 @pytest.mark.parametrize("engine", ["lockstep", "transformers"])
-def test_a_rollout_is_continued_from_any_turn_before_and_after_a_fold(world, tmp_path, engine):
-    """With the rollout's own random numbers the continuation is the rest of the rollout, token for token."""
-    view = Turns(tables.read(roll(world, tmp_path / "turns", engine=engine), "turns"))
-    made = player(world, engine=engine)
-    (one,) = restored(view, [np.argmax(view.length_R)], made)
-    assert one.replayed == [True] * len(one.turns)
-    assert len(one.turns) > EVERY
-    seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(one.rollout_id.split("#")[1]))
-    starts = [Start("", "", one.task, seed, checkpoint) for checkpoint in one.checkpoints]
-    for played, checkpoint in zip(made.play(starts, temperature=1.0), one.checkpoints, strict=True):
-        rest = one.turns[checkpoint.turn :]
-        assert [turn.response.ids for turn in played.turns] == [turn["response_ids"] for turn in rest]
-        assert [turn.columns["folds"] for turn in played.turns] == [turn["turn"] // EVERY for turn in rest]
+def test_a_rollout_is_continued_from_any_turn_before_and_after_a_fold(world, engine):
+    table, made = roll(world, engine=engine), player(world, engine=engine)
+    assert len(check_the_longest_rollout_is_continued_from_any_turn(table, made, "folds")) > EVERY
 
 
 # ---------------------------------------------------------------- what an agent may not do
@@ -206,22 +216,17 @@ def test_an_installed_package_brings_an_agent(tmp_path, monkeypatch):
         agents.plugins.installed.cache_clear()
 
 
+OF = "from pydantic import BaseModel\nfrom turncredit.agents import AgentSpec as A\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("x = 1", "has no AGENT; declare it as AGENT = AgentSpec"),
         ("AGENT = 'window'", "is described by a str, not by an AgentSpec"),
         ("import no_such_module_at_all", "cannot be imported: ModuleNotFoundError"),
-        (
-            "import pyarrow as pa\nfrom turncredit.agents import AgentSpec\n"
-            "AGENT = AgentSpec('x', make=None, turn_columns={'reward': pa.int32()})",
-            "the turns have a column 'reward' already",
-        ),
-        (
-            "from pydantic import BaseModel\nfrom turncredit.agents import AgentSpec\n"
-            "AGENT = AgentSpec('x', make=None, Settings=BaseModel)",
-            "its Settings must inherit from turncredit.agents.AgentSettings",
-        ),
+        (f"{OF}AGENT = A('x', None, turn_columns={{'reward': 3}})", "the turns have a column 'reward' already"),
+        (f"{OF}AGENT = A('x', None, Settings=BaseModel)", "must inherit from turncredit.agents.AgentSettings"),
     ],
 )
 def test_a_file_that_describes_no_agent_is_one_line_with_its_name(tmp_path, text, message):

@@ -375,14 +375,8 @@ def test_any_method_can_credit_its_turns(method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"agent": {"name": "hipif", "hipif": {"reflect": True}}},
-            r"unknown key 'agent\.hipif\.reflect' .*'reflection'",
-        ),
-        (
-            {"agent": {"name": "hipif", "hipif": {"max_prompt_tokens": 2040}}},
-            r"agent\.hipif\.max_prompt_tokens is 2040 and agent\.max_response_tokens 16, but the model has 2048",
-        ),
+        ({"agent": {"name": "hipif", "hipif": {"reflect": True}}}, "'agent.hipif.reflect' .*'reflection'"),
+        ({"agent": {"name": "hipif", "hipif": {"max_prompt_tokens": 2040}}}, "max_prompt_tokens is 2040 .* has 2048"),
         ({**HIPIF, "env": {"name": "tests/envs/own.py"}}, r"'hipif' learns from the columns subgoal, completed"),
     ],
 )

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tiny
 from tests.agents.test_agents import ADMISSIBLE, Chat, agent
-from tests.agents.test_contexts import FOLDING, sequences_of
-from tests.helpers import nonempty
+from tests.agents.test_contexts import (
+    FOLDING,
+    check_the_longest_rollout_is_continued_from_any_turn,
+    check_training_reads_what_was_sampled,
+    player,
+    roll,
+)
+from tests.helpers import cases, nonempty
 from tests.rollouts.test_play import same_turns
 from turncredit import agents, config
 from turncredit.agents.react import AGENT as REACT
 from turncredit.agents.reflexion import LONGEST, WINDOW, read_lesson, reflexion
 from turncredit.config import AgentSlice, EvalMode
-from turncredit.data import tables
-from turncredit.data.seeding import derive_seed
 from turncredit.data.transcript_markers import FAILED
-from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
-from turncredit.policy import models, tokenizer
-from turncredit.policy.open import OpenPolicy
+from turncredit.policy import tokenizer
 from turncredit.rollouts.evaluate import evaluate
-from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.restore import restored
-from turncredit.rollouts.rollout import rollout, turn_table
-from turncredit.rollouts.tasks import Games
 from turncredit.training import second_pass
-from turncredit.training.sequences import stack, token_logprobs
 
 NAMES = ("reflexion", "reflexion_window", "reflexion_transcript")
 
@@ -214,26 +209,17 @@ def test_an_agent_of_several_trials_without_the_column_is_refused(tmp_path):
 # ---------------------------------------------------------------- rollouts
 
 
-COMMON = {"env": "household", "policy_id": "sft", "agent": "reflexion", "seed": 0, "temperature": 1.0}
+def slice_of(name, **settings):
+    return AgentSlice(name=name, max_response_tokens=16, settings=settings)
 
 
-def player(world, name="reflexion_transcript", *, engine="lockstep", slots=5, processes=1, split="train", **settings):
-    games = Games(world.plan.env, tables.read(world.path("tasks", split=split), "tasks"))
-    policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=engine)
-    chosen = AgentSlice(name=name, max_response_tokens=16, settings=settings)
-    return Player(policy, chosen, games, slots, processes=processes)
-
-
-def roll(world, *args, **given):
-    made = player(world, *args, **given)
-    played = rollout(made, world.experiment.rollout, seed=0, round=1)
-    return turn_table(played, COMMON, made.agent.turn_columns)
+TRANSCRIPT = slice_of("reflexion_transcript")
 
 
 @pytest.fixture(scope="module")
 def turns(world):
     """Turns of the transcript's Reflexion, which the tests' SFT policy was trained for."""
-    return roll(world)
+    return roll(world, TRANSCRIPT)
 
 
 def test_the_table_holds_every_trial_and_a_turn_for_each_lesson(world, turns):
@@ -259,7 +245,7 @@ def test_the_table_holds_every_trial_and_a_turn_for_each_lesson(world, turns):
 
 def test_its_first_trial_is_the_actors_own_rollout(world, turns):
     """With the same random numbers: what is gained is what the later trials gain."""
-    plain = roll(world, "transcript").to_pandas()
+    plain = roll(world, slice_of("transcript")).to_pandas()
     first = turns.to_pandas().query("trial == 1 and lesson_cut.isna()")
     assert first.response_text.tolist() == plain.response_text.tolist()
     assert first.next_observation.str.removesuffix(FAILED).tolist() == plain.next_observation.tolist()
@@ -267,11 +253,11 @@ def test_its_first_trial_is_the_actors_own_rollout(world, turns):
 
 @pytest.mark.parametrize("changes", [{"slots": 1}, {"slots": 64}, {"processes": 2}])
 def test_rollouts_do_not_depend_on_how_they_are_batched(world, turns, changes):
-    same_turns(roll(world, **changes), turns)
+    same_turns(roll(world, TRANSCRIPT, **changes), turns)
 
 
 def test_the_first_trial_is_the_same_whichever_engine_and_agent_of_the_same_context_play_it(world, turns):
-    other = roll(world, "reflexion_transcript", engine="transformers", trials=2)
+    other = roll(world, slice_of("reflexion_transcript", trials=2), engine="transformers")
     one, two = (table.to_pandas().query("trial == 1").response_ids.map(tuple).tolist() for table in (turns, other))
     assert one == two
 
@@ -279,36 +265,18 @@ def test_the_first_trial_is_the_same_whichever_engine_and_agent_of_the_same_cont
 @pytest.mark.parametrize(
     ("name", "engine"), [("reflexion_transcript", "transformers"), ("reflexion_window", "lockstep")]
 )
-def test_what_is_trained_on_is_what_was_sampled_from(world, name, engine):
-    """Lessons too: read alone, each context gives every response token the probability it was drawn with."""
-    table = roll(world, name, engine=engine, trials=2)
-    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
-    sequences = sequences_of(table)
-    assert sorted(row for s in sequences for row in set(s.turn.tolist()) if row >= 0) == list(range(table.num_rows))
-    for sequence in sequences[:60]:
-        ids, turn, logprobs = stack([sequence], torch.device("cpu"))
-        with torch.no_grad():
-            again = token_logprobs(model, ids, turn >= 0)
-        np.testing.assert_allclose(again.numpy(), logprobs[turn >= 0].numpy(), atol=1e-4)
+def test_what_is_trained_on_is_what_was_sampled_from_lessons_too(world, name, engine):
+    check_training_reads_what_was_sampled(world, roll(world, slice_of(name, trials=2), engine=engine), most=60)
 
 
 def test_a_rollout_is_continued_from_any_turn_a_lesson_and_later_trials_included(world, turns):
-    """As continuations and forks do. With the rollout's own random numbers the rest comes out again."""
-    view = Turns(turns)
-    made = player(world)
-    (one,) = restored(view, [np.argmax(view.length_R)], made, columns=("trial",))
-    assert one.replayed == [True] * len(one.turns)
-    assert one.turns[-1]["trial"] == 3
-    seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(one.rollout_id.split("#")[1]))
-    starts = [Start("", "", one.task, seed, checkpoint) for checkpoint in one.checkpoints]
-    for played, checkpoint in zip(made.play(starts, temperature=1.0), one.checkpoints, strict=True):
-        rest = one.turns[checkpoint.turn :]
-        assert [turn.response.ids for turn in played.turns] == [turn["response_ids"] for turn in rest]
-        assert [turn.columns["trial"] for turn in played.turns] == [turn["trial"] for turn in rest]
+    """As continuations and forks do."""
+    played = check_the_longest_rollout_is_continued_from_any_turn(turns, player(world, TRANSCRIPT), "trial")
+    assert played[-1]["trial"] == 3
 
 
 def test_turns_are_read_in_hindsight(world, turns):
-    made = player(world)
+    made = player(world, TRANSCRIPT)
     prompts = second_pass.hindsight_prompts(turns, made.agent, made.new_agent)
     assert len(prompts) == turns.num_rows
     whole = [made._tokenizer.decode(prompt.ids) for prompt in prompts if prompt.reset]
@@ -320,7 +288,7 @@ def test_turns_are_read_in_hindsight(world, turns):
 
 
 def evaluated(world, name, **given):
-    made = player(world, name, split="eval", **given)
+    made = player(world, slice_of(name), split="eval", **given)
     common = {"policy_id": "sft", "method": "sft", "seed": 0, "round": 0}
     return evaluate(made, (EvalMode(name="sampled", temperature=1.0),), range(8), common)
 
@@ -346,7 +314,7 @@ def test_an_evaluation_counts_the_last_trial_and_the_turns_of_all(world):
 
 def check(*methods, **changes):
     agent = {"name": "reflexion", "reflexion": {"trials": 3}}
-    checks.check(config.from_mapping(tiny.mapping(**{"methods": list(methods), "agent": agent, **changes})))
+    checks.check(tiny.experiment(**config.merge({"methods": list(methods), "agent": agent}, changes)))
 
 
 def test_methods_that_read_turns_alone_take_any_agent():
@@ -354,49 +322,27 @@ def test_methods_that_read_turns_alone_take_any_agent():
     check("has_progressive", "oracle_progress", agent={"name": "reflexion", "reflexion": {"trials": 1}})
 
 
-@pytest.mark.parametrize(
-    ("method", "changes", "reads"),
-    [
-        ("has_progressive", {}, "progress"),
-        ("oracle_progress", {}, "distance"),
-        ("has_turnrd", {}, "progress"),
-        ("has_judge", {}, "labels of the rule judge"),
-    ],
-)
-def test_methods_that_read_a_rollout_as_one_trial_are_refused(method, changes, reads):
-    said = (
-        rf"^config: methods: '{method}' reads {reads}, that of one trial, and 'reflexion' plays several; take another "
-        r"agent \(agent.name\), or another method$"
-    )
-    with pytest.raises(UserError, match=said):
-        check("flat_grpo", method, **changes)
+REFUSED = r"""
+methods: [has_progressive] -> methods: 'has_progressive' reads progress, that of one trial, and 'reflexion' plays
+methods: [oracle_progress] -> methods: 'oracle_progress' reads distance, that of one trial
+methods: [has_turnrd] -> methods: 'has_turnrd' reads progress, that of one trial
+methods: [has_judge] -> methods: 'has_judge' reads labels of the rule judge, that of one trial
+audit: {rounds: [1], methods: [flat_grpo]} -> audit.rounds: 'reflexion' plays several trials, .* set it to \[\]
+methods: [has_turnrd_outcome_only], env: {household: {horizon: 40}} -> .*horizon is 40 .* up to 122 turns
+agent: {reflexion: {trials: 0}} -> agent.reflexion.trials: input should be greater than or equal to 1
+agent: {reflexion: {memory: 0}} -> agent.reflexion.memory: input should be greater than or equal to 1
+agent: {reflexion: {memori: 1}} -> .*agent.reflexion.memori' \(did you mean 'memory'\?\)
+"""
+
+
+@pytest.mark.parametrize(("changes", "said"), cases(REFUSED))
+def test_what_several_trials_do_not_go_with_is_refused(changes, said):
+    with pytest.raises(UserError, match=f"^config: {said}"):
+        check(*changes.get("methods", ["flat_grpo"]), **changes)
 
 
 def test_a_language_model_may_judge_several_trials():
     check("has_judge", judge={"kind": "llm"})
-
-
-def test_an_audit_is_refused():
-    with pytest.raises(UserError, match=r"^config: audit.rounds: 'reflexion' plays several trials, .* set it to \[\]"):
-        check("flat_grpo", audit={"rounds": [1], "methods": ["flat_grpo"]})
-
-
-def test_a_credit_model_must_be_long_enough_for_all_trials():
-    with pytest.raises(UserError, match=r"horizon is 40 and a rollout has up to 122 turns in 3 trials; set define"):
-        check("has_turnrd_outcome_only", env={"household": {"horizon": 40}})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"trials": 0}, "agent.reflexion.trials: input should be greater than or equal to 1"),
-        ({"memori": 1}, r"agent.reflexion.memori' \(did you mean 'memory'\?\)"),
-        ({"memory": 0}, "agent.reflexion.memory: input should be greater than or equal to 1"),
-    ],
-)
-def test_a_mistaken_setting_is_named(settings, message):
-    with pytest.raises(UserError, match=message):
-        check("flat_grpo", agent={"name": "reflexion", "reflexion": settings})
 
 
 def test_measures_are_not_recorded():

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests import tiny
 from tests.audit import known_truth
 from tests.helpers import nonempty
-from tests.test_cli import run
+from tests.helpers import turncredit as run
 from turncredit.audit import scored_turns as reading
 from turncredit.cli import main as cli
 from turncredit.cli.fidelity import SHOWN

@@ -1,4 +1,4 @@
-"""Record the twenty transcripts of the unpatched reference engine in `transcripts.json.gz`.
+"""Record again what the unpatched reference engine prints in the twenty games of `transcripts.json.gz`.
 
 Needs alfworld 0.4.2 and the texts of the other editions:
 
@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from scenarios import NEW, OLD, RELEASED, Scenario, scenarios
+from scenarios import NEW, OLD, RELEASED, SCENARIOS, WHERE, Scenario
 
 from turncredit.envs.household.conformance import garble
 from turncredit.envs.household.game import Game
@@ -28,7 +28,6 @@ from turncredit.envs.household.profile import TASK_PREFIX, split_grammar
 from turncredit.envs.household.textworld import Reference, package_texts
 from turncredit.envs.household.world import World
 
-WHERE = Path(__file__).with_name("transcripts.json.gz")
 COMMANDS = 80
 
 
@@ -83,7 +82,7 @@ def record(scenario: Scenario, texts: tuple[str, str], seen: Counter[str]) -> di
         world, _ = game.apply(world, command)
         shown = reference.step(command)
         seen[(command.split() or [""])[0] + shape(shown.text)] += 1
-    return {"name": scenario.name, "admissible": lists, "steps": steps}
+    return {**vars(scenario), "admissible": lists, "steps": steps}
 
 
 def main() -> None:
@@ -93,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     texts = editions(options.old, options.released)
     seen: Counter[str] = Counter()
-    found = [record(scenario, texts[scenario.profile], seen) for scenario in scenarios()]
+    found = [record(scenario, texts[scenario.profile], seen) for scenario in SCENARIOS]
     body = json.dumps(found, separators=(",", ":")).encode()
     WHERE.write_bytes(gzip.compress(body, mtime=0))
     print(f"{WHERE.name}: {len(found)} transcripts, {sum(len(t['steps']) for t in found)} steps, {len(seen)} shapes")

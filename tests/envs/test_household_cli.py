@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turncredit.envs.household import Settings, make_tasks, open_task
 from turncredit.envs.household.commands import app
 from turncredit.envs.household.real import read_game
 from turncredit.errors import UserError
@@ -16,23 +15,10 @@ from turncredit.errors import UserError
 runner = CliRunner()
 
 
-def test_a_person_can_play_a_generated_game_to_the_end():
-    settings = Settings(families=("heat",), horizon=50)
-    env = open_task(make_tasks("train", 1, 5, settings)[0], settings)
-    env.reset()
-    typed = ["?", "!", "nonsense", *env.oracle()]
-    result = runner.invoke(app, ["play", "--family", "heat", "--seed", "5"], input="\n".join(typed) + "\n")
-    assert result.exit_code == 0
-    assert env.intro in result.stdout
-    assert "\n".join(env.admissible()) in result.stdout
-    assert "Nothing happens." in result.stdout
-    assert result.stdout.rstrip().endswith("You won.")
-
-
 def test_playing_ends_at_the_horizon_and_at_the_end_of_input():
     result = runner.invoke(app, ["play", "--horizon", "1"], input="look\n")
     assert "The game is over after 1 commands." in result.stdout
-    assert runner.invoke(app, ["play"], input="").exit_code == 0
+    assert runner.invoke(app, ["play", "--family", "heat"], input="").exit_code == 0
 
 
 def test_nothing_to_compare_and_an_empty_folder_are_errors(tmp_path: Path):

@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from turncredit.envs import load
 from turncredit.envs.household import Settings, make_tasks, open_task
 from turncredit.envs.household.goals import FAMILIES
-from turncredit.errors import UserError
 
 SETTINGS = Settings(receptacles=(5, 8), distractors=(3, 8), horizon=25)
 ROWS = make_tasks("train", 12, 0, SETTINGS)
@@ -19,12 +17,6 @@ def opened(row=ROWS[0], settings=SETTINGS):
     env = open_task(row, settings)
     env.reset()
     return env
-
-
-def test_environments_are_loaded_by_name_and_a_misspelt_name_is_corrected():
-    assert load("household").make_tasks is make_tasks
-    with pytest.raises(UserError, match="did you mean 'household'"):
-        load("houshold")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["task_id"])
@@ -56,64 +48,15 @@ def test_the_first_observation_is_the_room_and_the_intro_has_banner_and_task_too
     assert env.goal == ROWS[0]["goal"]
 
 
-def test_every_admissible_command_is_valid_and_garbage_is_not():
+def test_what_is_no_command_is_refused():
     env = opened()
-    start = env.snapshot()
-    for command in env.admissible():
-        env.restore(start)
-        assert env.step(command).valid
-    for command in ("", "look around", "Look", "go  to drawer 1", "take moon 1 from sky 1"):
-        env.restore(start)
-        step = env.step(command)
-        assert not step.valid
-        assert step.observation == "Nothing happens."
-
-
-def test_a_rollout_ends_at_its_horizon_and_stepping_on_is_an_error():
-    env = opened(settings=SETTINGS.model_copy(update={"horizon": 3}))
-    assert [env.step("look").done for _ in range(3)] == [False, False, True]
-    with pytest.raises(RuntimeError, match="ended"):
-        env.step("look")
-    env.reset()
-    assert not env.step("look").done
+    steps = [env.step(command) for command in ("", "look around", "Look", "go  to drawer 1", "take moon 1 from sky 1")]
+    assert {(step.valid, step.observation) for step in steps} == {(False, "Nothing happens.")}
 
 
 def test_stepping_before_a_reset_is_an_error():
     with pytest.raises(RuntimeError, match="reset"):
         open_task(ROWS[0], SETTINGS).step("look")
-
-
-def test_stepping_after_the_goal_is_an_error():
-    env = opened()
-    for command in env.oracle():
-        env.step(command)
-    with pytest.raises(RuntimeError, match="ended"):
-        env.step("look")
-
-
-def test_a_restored_snapshot_continues_exactly_with_the_turn_counter_and_on_another_rollout():
-    rng = random.Random(1)
-    env = opened(settings=SETTINGS)
-    for _ in range(8):
-        env.step(rng.choice([c for c in env.admissible() if not c.startswith(("look", "help"))]))
-    kept = env.snapshot()
-    hash(kept)
-    commands = [rng.choice(env.admissible()) for _ in range(SETTINGS.horizon - 8)]
-    first = [env.step(c) for c in commands]
-    env.restore(kept)
-    assert [env.step(c) for c in commands] == first
-    other = opened()
-    other.restore(kept)
-    assert [other.step(c) for c in commands] == first
-    assert first[-1].done
-
-
-def test_rollouts_of_one_task_do_not_disturb_each_other():
-    left, right = opened(), opened()
-    before = right.admissible(), right.progress(), right.distance()
-    for command in left.oracle():
-        left.step(command)
-    assert (right.admissible(), right.progress(), right.distance()) == before
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -22,11 +22,6 @@ def problems(rows):
     return {json.loads(row["game"])["pddl_problem"] for row in rows}
 
 
-def test_the_same_seed_gives_the_same_tasks_and_a_larger_count_only_adds():
-    assert make_tasks("eval", 20, 4, SMALL) == make_tasks("eval", 30, 4, SMALL)[:20]
-    assert problems(make_tasks("eval", 20, 4, SMALL)) != problems(make_tasks("eval", 20, 5, SMALL))
-
-
 def test_no_two_splits_share_a_game_whatever_their_seeds():
     found = {split: problems(r for seed in (1, 2) for r in make_tasks(split, 60, seed, SMALL)) for split in SPLITS}
     counts = Counter(problem for split in found.values() for problem in split)
@@ -77,16 +72,17 @@ def test_the_number_of_receptacles_stays_within_the_settings():
     assert sizes == {6, 7, 8, 9}
 
 
-def test_a_misspelt_split_is_corrected():
-    with pytest.raises(UserError, match=r"unknown split 'trian'.*did you mean 'train'"):
-        make_tasks("trian", 1, 0, SMALL)
-
-
 def test_too_many_tasks_for_tiny_rooms_are_an_error_that_says_what_to_change(monkeypatch):
     monkeypatch.setattr(generate, "_ATTEMPTS", 20)
     settings = Settings(families=("heat",), rooms=("kitchen",), receptacles=(4, 4), distractors=(0, 0))
     with pytest.raises(UserError, match=r"found no new household game of the family 'heat'.*receptacles"):
         make_tasks("train", 1000, 0, settings)
+
+
+def test_a_game_of_an_unknown_edition_is_an_error():
+    row = make_tasks("train", 1, 0, SMALL)[0]
+    with pytest.raises(UserError, match="unknown profile"):
+        open_task(row | {"game": row["game"].replace("alfworld-0.4", "alfworld-9")}, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +103,3 @@ def test_too_many_tasks_for_tiny_rooms_are_an_error_that_says_what_to_change(mon
 def test_bad_settings_are_refused(change, message):
     with pytest.raises(ValidationError, match=message):
         Settings(**change)
-
-
-def test_a_damaged_game_in_the_tasks_table_is_named():
-    row = make_tasks("train", 1, 0, SMALL)[0]
-    with pytest.raises(UserError, match="damaged"):
-        open_task(row | {"game": row["game"][:50]}, SMALL)
-    with pytest.raises(UserError, match="unknown keys"):
-        open_task(row | {"game": "{}"}, SMALL)
-    with pytest.raises(UserError, match="unknown profile"):
-        open_task(row | {"game": row["game"].replace("alfworld-0.4", "alfworld-9")}, SMALL)

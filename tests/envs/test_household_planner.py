@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from scenarios import NEW, drawn, scenarios, shortest
+from scenarios import NEW, SCENARIOS, drawn, shortest
 
 from turncredit.envs.household.game import NOTHING, Game
 from turncredit.envs.household.generate import draw, to_pddl
@@ -60,7 +60,7 @@ def test_plans_are_as_short_as_breadth_first_search_finds_in_generated_games(fam
     assert checked > 90
 
 
-@pytest.mark.parametrize("scenario", scenarios()[:8], ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", SCENARIOS[:8], ids=lambda s: s.name)
 def test_plans_are_as_short_as_breadth_first_search_finds_with_shared_places_and_twice_listed_things(scenario):
     assert_optimal(scenario.game(), random.Random(scenario.name))
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from importlib.util import find_spec
 
 import pytest
-from scenarios import scenarios
-from test_household_texts import TRANSCRIPTS
-
-pytest.importorskip("alfworld", reason="the reference engine (alfworld, textworld) is not installed")
-pytest.importorskip("textworld.envs.pddl", reason="the reference engine (alfworld, textworld) is not installed")
+from scenarios import SCENARIOS
 
 from turncredit.envs.household import Settings, conformance, domain, export_game, make_tasks, open_task, textworld
 from turncredit.envs.household.goals import match_goal
 from turncredit.envs.household.tasks import load_game
 
-pytestmark = pytest.mark.reference
+MISSING = [name for name in ("alfworld", "textworld") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.skipif(bool(MISSING), reason="the reference engine (alfworld, textworld) is not installed"),
+]
 
 NATIVE = Settings(receptacles=(5, 8), distractors=(3, 8), horizon=40)
 REFERENCE = NATIVE.model_copy(update={"engine": "textworld"})
@@ -51,15 +52,15 @@ def test_a_difference_is_found_and_shown(monkeypatch):
 
 
 def test_the_speeded_up_reference_prints_what_the_unpatched_one_printed():
-    scenario, transcript = scenarios()[0], TRANSCRIPTS[0]
+    scenario = SCENARIOS[0]
     textworld.speed_up()
     domain, grammar = textworld.package_texts()
     engine = textworld.Reference()
     grammar = grammar.replace("UNKNOWN GOAL.", scenario.task.removeprefix("Your task is to: "))
     engine.load({"pddl_domain": domain, "grammar": grammar, "pddl_problem": scenario.problem})
-    for n, (command, text, listed, won) in enumerate(transcript["steps"]):
+    for n, (command, text, listed, won) in enumerate(scenario.steps):
         shown = engine.step(command) if n else engine.reset()
-        assert shown == (text, tuple(transcript["admissible"][listed]), won), (n, command)
+        assert shown == (text, tuple(scenario.admissible[listed]), won), (n, command)
 
 
 @pytest.mark.parametrize("row", make_tasks("train", 6, 2, NATIVE), ids=lambda row: row["family"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests import presets, tiny
-from tests.helpers import as_if_simulators_were_here
+from tests import tiny
 from turncredit.cli import configured
 from turncredit.cli.plan import lines_of
 from turncredit.config import Experiment
@@ -100,15 +101,14 @@ def test_a_folder_with_the_name_of_virtualhome_s_package_is_not_the_package(monk
         engine.package.__wrapped__()
 
 
-@pytest.mark.parametrize("preset", ["has_table3", "triage_webshop_table3", "hipif_virtualhome_3b"])
-def test_a_plan_without_the_released_data_only_warns(preset, monkeypatch, tmp_path):
-    monkeypatch.chdir(tiny.ROOT)
-    for variable, _ in DATA.values():
-        monkeypatch.delenv(variable, raising=False)
-    (_, file), chosen = presets.options(preset)
-    lines = lines_of(configured.plan_of([file], tmp_path, chosen, installed=False))
-    assert [line for line in lines if line.startswith("warning: ") and "data_root" in line]
-    with pytest.raises(UserError, match="data_root"):
-        configured.plan_of([file], tmp_path, chosen)
-    as_if_simulators_were_here(monkeypatch)
-    configured.plan_of([file], tmp_path, chosen)
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.usefixtures("package")
+def test_a_plan_without_the_released_data_only_warns(name, monkeypatch, tmp_path):
+    variable, message = DATA[name]
+    monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "config.yaml").write_text(json.dumps(played(name, source="real").model_dump(mode="json")))
+    monkeypatch.chdir(tmp_path)
+    lines = lines_of(configured.plan_of(None, tmp_path, installed=False))
+    assert [line for line in lines if line.startswith(f"warning: {message}")]
+    with pytest.raises(UserError, match=r"data_root|folder"):
+        configured.plan_of(None, tmp_path)

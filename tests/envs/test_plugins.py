@@ -12,6 +12,7 @@ import pytest
 
 from tests import tiny
 from tests.envs import own
+from tests.helpers import cases
 from turncredit import envs
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
@@ -100,27 +101,21 @@ def test_a_file_of_ones_own_is_known_by_its_name_once_it_is_loaded():
     assert counting.capabilities == {"progress", "snapshot", "admissible", "replay", "expert", "tasks_by_seed"}
 
 
+OF = "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import Doors, rows\n"
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("x = 1", "has no ENVIRONMENT; describe"),
         ("ENVIRONMENT = 3", "ENVIRONMENT is a int; describe"),
         ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
-        ("from turncredit.envs.environment import Environment as E\nENVIRONMENT = E(name='a')", "it has no open_task"),
+        (f"{OF}ENVIRONMENT = E(name='a')", "it has no open_task"),
+        (f"{OF}class A:\n def step(self): ...\nENVIRONMENT = E(name='a', open_task=A)", "no method reset and no close"),
+        (f"{OF}ENVIRONMENT = E(name='a', open_task=Doors)", "has no tasks; give make_tasks or read_tasks"),
         (
-            "from turncredit.envs.environment import Environment as E\nclass A:\n def step(self): ...\n"
-            "ENVIRONMENT = E(name='a', open_task=A)",
-            "A has no method reset and no close; reset, step and close are needed",
-        ),
-        (
-            "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import Doors\n"
-            "ENVIRONMENT = E(name='a', open_task=Doors)",
-            "has no tasks; give make_tasks or read_tasks",
-        ),
-        (
-            "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import rows\n"
-            "ENVIRONMENT = E(name='a', open_task=lambda row, settings: 1, make_tasks=rows)",
-            "give the class it returns as env_class",
+            f"{OF}ENVIRONMENT = E(name='a', open_task=lambda *_: 1, make_tasks=rows)",
+            "the class it returns as env_class",
         ),
     ],
 )
@@ -147,23 +142,16 @@ def experiment(**changes):
     return from_mapping({**plain, **settings, "rounds": 2, **changes})
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        (
-            {"methods": ["oracle_progress"]},
-            "config: methods: 'oracle_progress' needs the environment's distance, which 'counting' does not have",
-        ),
-        (
-            {"audit": {"rounds": [1]}},
-            r"config: audit.methods: 'oracle_progress' needs the environment's distance, which 'counting' does not "
-            r"have \(the audit compares it unless audit.methods names others\)",
-        ),
-        ({"demos": {"skip": 0.1}}, "config: demos.skip: the expert of 'counting' cannot skip steps; set it to 0"),
-    ],
-)
+LACKS = """
+methods: [oracle_progress] -> methods: 'oracle_progress' needs the environment's distance, which 'counting'
+audit: {rounds: [1]} -> audit.methods: 'oracle_progress' needs the environment's distance, .* unless audit.methods names
+demos: {skip: 0.1} -> demos.skip: the expert of 'counting' cannot skip steps; set it to 0
+"""
+
+
+@pytest.mark.parametrize(("changes", "error"), cases(LACKS))
 def test_what_the_environment_lacks_is_refused_by_name(changes, error):
-    with pytest.raises(UserError, match=f"^{error}$"):
+    with pytest.raises(UserError, match=f"^config: {error}"):
         check(experiment(**changes))
 
 
@@ -185,43 +173,25 @@ class Expert:
     def __init__(self, env, rng): ...
 
 
-@pytest.mark.parametrize(
-    ("changes", "fields", "error"),
-    [
-        ({}, {}, "demonstrations need the environment's expert"),
-        ({"methods": ["has_progressive"]}, {"expert": Expert}, "'has_progressive' needs the environment's progress"),
-        (
-            {"audit": {"rounds": [1], "methods": ["flat_grpo"]}},
-            {"expert": Expert, "deterministic": False},
-            "snapshot and restore, which 'doors'",
-        ),
-        (
-            {"methods": ["carl"]},
-            {"expert": Expert, "deterministic": False},
-            "'carl' needs the environment's snapshot and restore, which 'doors' does not have",
-        ),
-        (
-            {"methods": ["vineppo"]},
-            {"expert": Expert, "deterministic": False},
-            "'vineppo' needs the environment's snapshot and restore, which 'doors' does not have",
-        ),
-        ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
-        ({"demos": {"noise": 0, "slips": 0.1}}, {"expert": Expert}, "demos.slips: needs .* nor a slip_command"),
-        ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.window.show_admissible to false"),
-        ({"methods": ["has_turnrd"]}, {"expert": Expert}, "'has_turnrd' needs .* progress, which 'doors'"),
-        (
-            {
-                "methods": ["film"],
-                "define": {"film": {"base": "has_turnrd_outcome_only", "model": {"lambda_value": 0.5}}},
-            },
-            {"expert": Expert},
-            "'film' needs the environment's progress",
-        ),
-    ],
-)
-def test_the_least_environment_is_refused_what_it_cannot_do(changes, fields, error):
+LEAST = """
+methods: [has_progressive] -> 'has_progressive' needs the environment's progress
+methods: [has_turnrd] -> 'has_turnrd' needs .* progress, which 'doors'
+methods: [m], define: {m: {base: has_turnrd_outcome_only, model: {lambda_value: 0.5}}} -> 'm' needs the .* progress
+demos: {noise: 0.1} -> demos.noise: needs .* nor a random_command; set it to 0
+demos: {noise: 0, slips: 0.1} -> demos.slips: needs .* nor a slip_command
+agent: {name: window} -> set agent.window.show_admissible to false
+deterministic: false, audit: {rounds: [1], methods: [flat_grpo]} -> snapshot and restore, which 'doors'
+deterministic: false, methods: [carl] -> 'carl' needs the environment's snapshot and restore
+deterministic: false, methods: [vineppo] -> 'vineppo' needs the environment's snapshot and restore
+"""
+
+
+@pytest.mark.parametrize(("changes", "error"), cases(LEAST))
+def test_the_least_environment_is_refused_what_it_cannot_do(changes, error):
+    fields = {"expert": Expert, "deterministic": changes.get("deterministic", True)}
+    settings = {name: value for name, value in changes.items() if name != "deterministic"}
     with pytest.raises(UserError, match=error):
-        check_environment(experiment(**changes), own.environment(own.Doors, **fields))
+        check_environment(experiment(**settings), own.environment(own.Doors, **fields))
 
 
 def test_an_environment_that_saves_no_states_can_be_audited_and_continued_if_its_steps_are_deterministic():
@@ -280,24 +250,20 @@ class Counts(own.Doors):
         self.at = state
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"methods": ["has_progressive"]}, "config: methods: 'has_progressive' needs"),
-        ({"audit": {"rounds": [1], "methods": ["flat_grpo"]}}, "config: audit.rounds: branching needs"),
-        (
-            {"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": {"lambda_value": 1}}}},
-            "config: methods: 't' needs",
-        ),
-    ],
-)
+UNSTEADY = """
+methods: [has_progressive] -> methods: 'has_progressive' needs
+audit: {rounds: [1], methods: [flat_grpo]} -> audit.rounds: branching needs
+methods: [t], define: {t: {base: has_turnrd, model: {lambda_value: 1}}} -> methods: 't' needs
+"""
+
+
+@pytest.mark.parametrize(("changes", "error"), cases(UNSTEADY))
 def test_what_replays_rollouts_is_refused_where_steps_are_not_deterministic(changes, error):
-    fields = {"expert": Expert, "deterministic": False}
-    lacking = " the environment's deterministic steps, which 'counts' does not have"
-    with pytest.raises(UserError, match=f"^{error}{lacking}"):
-        check_environment(experiment(**changes), own.environment(Counts, **fields))
+    unsteady = own.environment(Counts, expert=Expert, deterministic=False)
+    with pytest.raises(UserError, match=f"^config: {error} the environment's deterministic steps, which 'counts'"):
+        check_environment(experiment(**changes), unsteady)
     check_environment(experiment(**changes), own.environment(Counts, expert=Expert))
-    check_environment(experiment(), own.environment(Counts, **fields))
+    check_environment(experiment(), unsteady)
 
 
 # ---------------------------------------------------------------- guarded

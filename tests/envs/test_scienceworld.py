@@ -72,9 +72,8 @@ def test_settings_that_cannot_be_played_are_refused(settings, error):
         Settings(**settings)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_a_reply_that_refuses_is_known_by_its_words():
+    for reply in (
         "No known action matches that input.",
         "The door is already open.",
         "You can't move something into itself.",
@@ -86,15 +85,12 @@ def test_settings_that_cannot_be_played_are_refused(settings, error):
         "That can't be moved there, because the fridge isn't open.",
         "water and soap does not appear to produce anything new.",
         "  ",
-    ],
-)
-def test_a_reply_that_refuses_is_known_by_its_words(reply):
-    assert refused(reply)
+    ):
+        assert refused(reply), reply
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_a_reply_to_an_action_that_was_carried_out_refuses_nothing():
+    for reply in (
         KITCHEN,
         "You move to the kitchen.",
         "The fridge is now open.",
@@ -102,11 +98,9 @@ def test_a_reply_that_refuses_is_known_by_its_words(reply):
         "the thermometer measures a temperature of 4 degrees celsius",
         "You decide to wait for 10 iterations.",
         "Ambiguous request: Please enter the number for the action you intended (or blank to cancel):\n0:\tlook",
-    ],
-)
-def test_a_reply_to_an_action_that_was_carried_out_refuses_nothing(reply):
-    assert not refused(reply)
-    assert not ENVIRONMENT.failures.failed(reply)
+    ):
+        assert not refused(reply), reply
+        assert not ENVIRONMENT.failures.failed(reply), reply
 
 
 @given(st.text(max_size=400))
@@ -140,14 +134,9 @@ def test_the_room_is_read_from_a_description_and_from_a_move():
 
 
 GOLD = (
-    "go to kitchen",
-    "look around",
-    "pick up thermometer",
-    "examine ice",
-    "use thermometer on ice",
-    "wait",
+    "go to kitchen", "look around", "pick up thermometer", "examine ice", "use thermometer on ice", "wait",
     "focus on ice",
-)
+)  # fmt: skip
 
 
 def test_subgoals_are_told_from_the_gold_path():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,6 @@ from turncredit.envs.searchqa.settings import Settings
 from turncredit.errors import UserError
 
 runner = CliRunner()
-
-
-def test_a_person_can_answer_a_question_with_hints() -> None:
-    env = open_task(make_tasks("train", 1, 5, Settings())[0], Settings())
-    *searches, answer = env.oracle()
-    typed = (*(line for search in searches for line in ("!", search)), "nonsense", answer)
-    result = runner.invoke(app, ["play", "--seed", "5"], input="\n".join(typed) + "\n")
-    assert result.exit_code == 0
-    assert env.question.text in result.stdout
-    assert searches[0] in result.stdout
-    assert f"Doc 1(Title: {env.question.supports[0]})" in result.stdout
-    assert "Neither a search nor an answer." in result.stdout
-    assert result.stdout.endswith(f"The answer is right.\nThe answer: {env.question.answers[0]}\n")
-    assert runner.invoke(app, ["play"], input="\n").exit_code == 0
-
-
-def test_the_benchmark_prints_speeds_and_the_expert_s_success_as_json() -> None:
-    figures = json.loads(runner.invoke(app, ["bench", "--count", "6", "--together", "4"]).stdout)
-    assert (figures["documents"], figures["tasks"], figures["expert_success"]) == (800, 6, 1.0)
-    assert min(figures["steps_per_second"], figures["steps_per_second_together"]) > 0
 
 
 def test_the_generated_documents_can_be_written_and_read_as_a_corpus(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ DOCUMENTS = (
     Document("c", "Carmilla", "Carmilla is a novel by Sheridan Le Fanu."),
 )
 INDEX = Bm25(DOCUMENTS, 2)
-QUESTION = Question(
-    "q", "Where was the author of Dracula born?", ("Clontarf", "Dublin"), ("Dracula", "Bram Stoker"), "x"
-)
+QUESTION = Question("q", "Where was its author born?", ("Clontarf", "Dublin"), ("Dracula", "Bram Stoker"), "x")
 GENERATED = Settings(documents=60, horizon=6)
 ROWS = make_tasks("train", 8, 0, GENERATED)
 
@@ -135,35 +133,6 @@ def test_a_question_without_supports_takes_one_document_that_has_an_answer() -> 
     assert (env.progress(), env.distance()) == (0.5, 1)
 
 
-@given(st.lists(st.text(max_size=40), max_size=6))
-def test_any_text_gives_a_defined_step(texts: list[str]) -> None:
-    env = opened(horizon=6)
-    steps = [env.step(text) for text in texts]
-    assert all(isinstance(step.observation, str) and step.observation for step in steps)
-
-
-@given(st.randoms(use_true_random=False), st.sampled_from(ROWS))
-def test_snapshot_and_restore_continue_alike_and_progress_is_1_exactly_if_won(rng: random.Random, row: dict) -> None:
-    env, other = open_task(row, GENERATED), open_task(row, GENERATED)
-    env.reset()
-    done = False
-    while not done:
-        before, action = env.snapshot(), _any_action(env, rng)
-        step = env.step(action)
-        other.restore(before)
-        assert other.step(action) == step
-        assert other.snapshot() == env.snapshot()
-        assert (env.progress() == 1.0) == step.success == (env.distance() == 0)
-        done = step.done
-
-
-def _any_action(env: SearchQA, rng: random.Random) -> str:
-    chance = rng.random()
-    if chance < 0.4:
-        return (env.oracle() or ["answer[x]"])[0]
-    return random_command(env, rng) if chance < 0.9 else "answer[Nobody]"
-
-
 # ---------------------------------------------------------------- answers
 
 
@@ -221,10 +190,7 @@ def test_judges_do_not_see_the_reply_to_an_answer() -> None:
     [
         ({"hops": (0, 2)}, r"hops: \[fewest, most\] within 1..6, not \[0, 2\]"),
         ({"source": "files"}, "needs the file of each split"),
-        (
-            {"retriever": "remote", "url": "localhost:8000"},
-            "needs its http:// or https:// address, not 'localhost:8000'",
-        ),
+        ({"retriever": "remote", "url": "localhost:8000"}, "https:// address, not 'localhost:8000'"),
     ],
 )
 def test_wrong_settings_are_errors(settings: dict, message: str) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.envs.hash_seeds import printed_here_and_elsewhere
 from tests.envs.playing import play
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
-from turncredit.envs.searchqa import ENVIRONMENT, Settings, make_tasks, open_task
+from turncredit.envs.searchqa import ENVIRONMENT, Settings, make_tasks
 from turncredit.envs.searchqa.generate import RELATIONS, SPLITS, documents, fact_base
 from turncredit.envs.searchqa.tasks import open_retriever, question_of
 from turncredit.errors import UserError
@@ -24,12 +23,6 @@ def test_the_expert_answers_every_question_in_one_action_a_hop_and_the_answer(se
         turns = play(ENVIRONMENT, row, settings)
         assert turns[-1].step.success, row["goal"]
         assert len(turns) <= row["optimal_length"] == len(question_of(row).supports) + 1
-
-
-def test_the_expert_recovers_from_slips_and_noise() -> None:
-    settings = Settings(horizon=12)
-    rows = make_tasks("demos", 60, 8, settings)
-    assert all(play(ENVIRONMENT, row, settings, 0.2, 0.2, number)[-1].step.success for number, row in enumerate(rows))
 
 
 def test_every_document_is_found_first_by_its_own_title() -> None:
@@ -63,53 +56,15 @@ def test_a_question_follows_its_supports_to_its_answer() -> None:
         assert len(set(passed)) == len(passed)
 
 
-def test_a_larger_count_only_adds_tasks_and_seeds_differ() -> None:
-    rows = make_tasks("train", 30, 3, DEFAULT)
-    assert make_tasks("train", 8, 3, DEFAULT) == rows[:8]
-    assert [row["task_id"] for row in make_tasks("train", 30, 4, DEFAULT)] != [row["task_id"] for row in rows]
-    assert len({row["task_id"] for row in rows}) == 30
-    assert [row["family"] for row in rows[:4]] == ["1 hop", "2 hops", "1 hop", "2 hops"]
-
-
 def test_splits_share_no_question_whatever_their_seeds() -> None:
     goals = [row["goal"] for seed, split in enumerate(SPLITS) for row in make_tasks(split, 400, seed, DEFAULT)]
     assert len(set(goals)) == len(goals) == 1600
+    assert [row["family"] for row in make_tasks("train", 4, 3, DEFAULT)] == ["1 hop", "2 hops"] * 2
 
 
-def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys) -> None:
-    code = (
-        "from turncredit.envs.searchqa import Settings, make_tasks, open_task\n"
-        "import hashlib\n"
-        "settings, text = Settings(documents=100), ''\n"
-        "for row in make_tasks('train', 12, 5, settings):\n"
-        "    env = open_task(row, settings)\n"
-        "    text += row['task_id'] + row['goal'] + env.reset()\n"
-        "    for action in (*env.oracle()[:-1], 'search[What]', 'answer[x]'):\n"
-        "        step = env.step(action)\n"
-        "        text += step.observation + str(env.progress())\n"
-        "        if step.done: break\n"
-        "print(hashlib.sha256(text.encode()).hexdigest())\n"
-    )
-    here, elsewhere = printed_here_and_elsewhere(code, capsys)
-    assert here == elsewhere
-    assert len(here.strip()) == 64
-
-
-def test_unknown_splits_too_few_questions_and_damaged_tasks_are_errors() -> None:
-    with pytest.raises(UserError, match=r"unknown split 'trian' of generated questions .*did you mean 'train'"):
-        make_tasks("trian", 1, 0, DEFAULT)
+def test_too_few_questions_are_an_error() -> None:
     with pytest.raises(UserError, match=r"has \d+ questions, not 5000; allow more documents or hops"):
         make_tasks("train", 5000, 0, Settings(documents=100))
-    with pytest.raises(UserError, match="damaged"):
-        open_task({**make_tasks("train", 1, 0, DEFAULT)[0], "game": "{}"}, DEFAULT)
-
-
-def test_the_rule_judge_reads_the_expert_s_rollouts() -> None:
-    grammar = load("searchqa").grammar()
-    row = make_tasks("train", 2, 0, DEFAULT)[1]
-    turns = [grammar.read_turn(Turn(one.action, one.step.observation)) for one in play(ENVIRONMENT, row, DEFAULT)]
-    goal = grammar.read_goal(row["goal"])
-    assert [grammar.judge(goal, turns[:n], turn, ())[0] for n, turn in enumerate(turns)] == ["E", "E", "D"]
 
 
 @pytest.mark.parametrize(

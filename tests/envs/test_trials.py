@@ -173,10 +173,9 @@ class OnceLater(Once):
 def test_an_environment_that_cannot_be_reset_is_one_line_that_names_it(kind):
     env = opened(kind)
     steps(env, ["no", "no"])
+    name = kind.__name__.lower()
     said = (
-        rf"^environment '{kind.__name__.lower()}': reset\(\) raised ConnectionError: the server is gone after a failed "
-        r"trial \(task 'a'\); an agent with several trials needs an environment that can start again: fix it, or "
-        r"choose another agent \(agent.name\)$"
+        rf"^environment '{name}': reset\(\) raised ConnectionError: the server is gone .*\(task 'a'\).*\(agent.name\)$"
     )
     with pytest.raises(UserError, match=said):
         env.step("a lesson")

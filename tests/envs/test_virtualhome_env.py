@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from functools import cache
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.envs.conftest import needs_virtualhome
-from turncredit.envs import load
 from turncredit.envs.virtualhome import engine
 from turncredit.envs.virtualhome.actions import TEXTS, Mention, parse, write
-from turncredit.envs.virtualhome.expert import random_command
 from turncredit.envs.virtualhome.generate import graph_of
 from turncredit.envs.virtualhome.goals import Condition, Goal
 from turncredit.envs.virtualhome.home import REFUSED, VirtualHome
 from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.settings import Settings
-from turncredit.envs.virtualhome.tasks import make_tasks, open_task
 from turncredit.errors import UserError
 
 NODES = [
@@ -142,15 +134,6 @@ def test_putting_back_what_is_not_held_is_refused():
     assert "shirt" in env.step("walk to bed").observation
 
 
-def test_a_rollout_ends_at_its_horizon():
-    env = opened(horizon=3)
-    assert [env.step("walk to kitchen").done for _ in range(3)] == [False, False, True]
-    with pytest.raises(RuntimeError, match="ended"):
-        env.step("walk to bed")
-    env.reset()
-    assert not env.step("walk to bed").done
-
-
 @pytest.mark.parametrize(
     "action",
     [
@@ -183,62 +166,6 @@ def test_every_action_is_read_as_it_is_written(verb):
     assert parse(own) == expected
 
 
-@given(st.text(max_size=60))
-def test_no_text_makes_an_action_crash(text):
-    env = opened("walk to bed")
-    for action in (text, f"walk to {text}", f"put shirt in {text}", f"[GRAB] <{text}> (1)"):
-        assert not env.step(action).success
-
-
-@cache
-def rows():
-    return make_tasks("train", 6, 0, Settings())
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 5), st.integers(0, 2**20), st.integers(1, 20))
-def test_a_restored_snapshot_is_the_state_that_replay_reaches(row, seed, length):
-    rng = random.Random(seed)
-    env, replayed, restored = (open_task(rows()[row], Settings()) for _ in range(3))
-    env.reset()
-    actions, observed = [], []
-    for _ in range(length):
-        actions.append(random_command(env, rng))
-        step = env.step(actions[-1])
-        observed.append(step)
-        if step.done:
-            break
-    state = env.snapshot()
-    env.reset()
-    replayed.reset()
-    assert [replayed.step(action) for action in actions] == observed
-    restored.restore(state)
-    env.restore(state)
-    for other in (env, restored):
-        assert (other.admissible(), other.progress()) == (replayed.admissible(), replayed.progress())
-    taken = [game.step(action) for action in env.admissible()[-1:] for game in (env, replayed, restored)]
-    assert taken == taken[:1] * len(taken)
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 5), st.integers(0, 2**20))
-def test_every_admissible_action_is_valid_and_progress_is_one_only_where_the_goal_is_reached(row, seed):
-    rng = random.Random(seed)
-    env = open_task(rows()[row], Settings())
-    env.reset()
-    for _ in range(6):
-        state, admissible = env.snapshot(), env.admissible()
-        for action in admissible:
-            env.restore(state)
-            step = env.step(action)
-            assert step.valid, action
-            assert 0.0 <= env.progress() <= 1.0
-            assert (env.progress() == 1.0) == step.success
-        env.restore(state)
-        if env.step(rng.choice(admissible)).done:
-            break
-
-
 def test_actions_required_by_a_goal_count_as_conditions():
     goal = CUP._replace(actions=("LOOKAT|TOUCH",))
     env = opened(goal=goal)
@@ -246,13 +173,6 @@ def test_actions_required_by_a_goal_count_as_conditions():
     env.step("walk to bed")
     env.step("touch bed")
     assert env.progress() == pytest.approx(2 / 3)
-
-
-def test_failed_actions_are_those_that_were_refused():
-    environment = load("virtualhome")
-    env = opened()
-    assert environment.failed(env.step("grab shirt")) == (True, True)
-    assert environment.failed(env.step("walk to bed")) == (False, False)
 
 
 def test_without_the_package_or_with_another_version_one_line_says_what_to_install(monkeypatch):

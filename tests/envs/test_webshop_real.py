@@ -21,20 +21,13 @@ ITEM = {
     "pricing": "$1,019.99$1,100.50", "query": " Stools ", "product_category": "Home › Seats", "images": [None],
     "customization_options": {"Color": [{"value": " Grey/White "}, {"value": "Red", "image": None}], "Size": None},
 }  # fmt: skip
+OAK = ["solid oak"]
 ATTRIBUTES = {
-    "B012345678": {
-        "attributes": ["solid oak"],
-        "instruction": "Find me stools",
-        "instruction_attributes": ["solid oak"],
-    }
+    "B012345678": {"attributes": OAK, "instruction": "Find me stools", "instruction_attributes": OAK},
 }
 HUMAN = {
     "B012345678": [
-        {
-            "instruction": "a grey stool.",
-            "instruction_attributes": ["solid oak"],
-            "instruction_options": ["grey | white"],
-        },
+        {"instruction": "a grey stool.", "instruction_attributes": OAK, "instruction_options": ["grey | white"]},
         {"instruction": "nothing asked", "instruction_attributes": [], "instruction_options": []},
     ]
 }
@@ -52,13 +45,6 @@ def folder(tmp_path: Path) -> Path:
 
 def real(folder: Path, **changes) -> Settings:
     return Settings(source="real", data_root=str(folder), **changes)
-
-
-@pytest.mark.parametrize("text", ["5", "null", '{"asin": 1}'])
-def test_a_file_that_is_no_list_of_products_is_named(folder, text):
-    (folder / "items_shuffle_1000.json").write_text(text)
-    with pytest.raises(UserError, match=r"items_shuffle_1000.json: not a list of products"):
-        open_shop(real(folder))
 
 
 @pytest.mark.parametrize("pricing", ["€10", "10.99", "N/A", "", None])
@@ -127,20 +113,21 @@ def test_missing_and_damaged_files_are_errors_that_name_them(tmp_path, monkeypat
         open_shop(Settings(source="real"))
     with pytest.raises(UserError, match=r"there is no .*elsewhere"):
         open_shop(real(tmp_path / "elsewhere"))
-    with pytest.raises(UserError, match="no file of products"):
-        open_shop(real(tmp_path))
-    (tmp_path / "items_shuffle_1000.json").write_text("[{}]")
-    with pytest.raises(UserError, match="no file of attributes"):
-        open_shop(real(tmp_path))
-    (tmp_path / "items_ins_v2_1000.json").write_text("{}")
-    with pytest.raises(UserError, match="product 0 is not as WebShop writes it"):
-        open_shop(real(tmp_path))
-    (tmp_path / "items_shuffle_1000.json").write_text("[{")
-    with pytest.raises(UserError, match=r"items_shuffle_1000\.json: not JSON"):
-        open_shop(real(tmp_path))
-    (tmp_path / "items_shuffle_1000.json").write_text("[]")
-    with pytest.raises(UserError, match="no products"):
-        open_shop(real(tmp_path))
+    products, attributes = "items_shuffle_1000.json", "items_ins_v2_1000.json"
+    for name, text, said in (
+        ("other.json", "", "no file of products"),
+        (products, "[{}]", "no file of attributes"),
+        (attributes, "{}", "product 0 is not as WebShop writes it"),
+        (products, "[{", r"items_shuffle_1000\.json: not JSON"),
+        (products, "[]", "no products"),
+        *(
+            (products, text, r"items_shuffle_1000\.json: not a list of products")
+            for text in ("5", "null", '{"asin": 1}')
+        ),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match=said):
+            open_shop(real(tmp_path))
 
 
 def test_a_split_that_is_unknown_or_too_small_is_an_error(folder):

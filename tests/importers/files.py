@@ -155,12 +155,5 @@ def jsonl(folder: Path) -> Path:
 
 JSONL = {"group_id": "id.task", "rollout_id": "id.attempt", "reward": "score", "messages": "chat"}
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    "verifiers": verifiers,
-    "verl": verl,
-    "verl-agent": verl_agent,
-    "art": art,
-    "rllm": rllm,
-    "openenv": openenv,
-    "trl": trl,
-    "jsonl": jsonl,
+    write.__name__.replace("_", "-"): write for write in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
 }

@@ -30,17 +30,26 @@ def imported(path: Path, name: str, *, strict: bool = False) -> tuple[pa.Table, 
     return tables.read(out), report
 
 
-def changed(change: Callable[[dict[str, Any]], Any]) -> bytes:
-    episode = files.episode(0)
-    change(episode)
-    return json.dumps(episode).encode() + b"\n"
-
-
 def trace(episode: dict[str, Any]) -> dict[str, Any]:
     return episode["traces"][0]
 
 
+def changed(where: str, *value: Any) -> bytes:
+    """The first line with another value at a place in it; without one, the place is gone."""
+    episode = files.episode(0)
+    *path, last = (int(part) if part.isdigit() else part for part in where.split("."))
+    inside: Any = episode if where in episode else trace(episode)
+    for part in path:
+        inside = inside[part]
+    if value:
+        inside[last] = value[0]
+    else:
+        del inside[last]
+    return json.dumps(episode).encode() + b"\n"
+
+
 GOOD = json.dumps(files.episode(0)).encode() + b"\n"
+TYPE = "a value of another type than its column's"
 #: what is in place of the first line of traces.jsonl, and the reason given
 SPOILED: dict[str, tuple[bytes, str]] = {
     "text": (b"hello\n", "not JSON"),
@@ -48,44 +57,20 @@ SPOILED: dict[str, tuple[bytes, str]] = {
     "not UTF-8": (GOOD.replace(b"hall", b"\xff\xfe"), "not UTF-8"),
     "half a surrogate pair": (GOOD.replace(b"hall", b"\\ud800"), "text with half of a surrogate pair"),
     "nested": (b'{"traces": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", "JSON nested too deeply"),
-    "another schema version": (
-        changed(lambda it: trace(it).update(version=2)),
-        "a trace of schema version 2; this version of turncredit reads 1",
-    ),
-    "an old format": (
-        b'{"prompt": [], "completion": [], "reward": 1}\n',
-        "not an episode of verifiers v1: no 'traces'",
-    ),
-    "no reward": (changed(lambda it: trace(it).pop("rewards")), "reward is missing or null"),
-    "a null reward": (changed(lambda it: trace(it).update(rewards={"solved": None})), "reward is missing or null"),
-    "a reward that is NaN": (
-        changed(lambda it: trace(it)["rewards"]["solved"].update(score=float("nan"))),
-        "reward is not a finite number",
-    ),
-    "a reward that is text": (
-        changed(lambda it: trace(it)["rewards"]["solved"].update(score="high")),
-        "reward is not a number",
-    ),
-    "no turn": (changed(lambda it: trace(it).update(nodes=[])), "no turn: the policy wrote no message"),
-    "no nodes": (changed(lambda it: trace(it).pop("nodes")), "not as the format has it"),
-    "a parent that is not there": (
-        changed(lambda it: trace(it)["nodes"][1].update(parent=99)),
-        "a node whose parent does not come before it",
-    ),
-    "tokens without masks": (
-        changed(lambda it: trace(it)["nodes"][1].update(mask=[True])),
-        "tokens and mask of different lengths",
-    ),
-    "a token that is no number": (
-        changed(lambda it: trace(it)["nodes"][0].update(token_ids=["x", 1, 2])),
-        "a value of another type than its column's",
-    ),
-    "a token beyond 32 bits": (
-        changed(lambda it: trace(it)["nodes"][0].update(token_ids=[2**40, 1, 2])),
-        "a value of another type than its column's",
-    ),
+    "another version": (changed("version", 2), "a trace of schema version 2; this version of turncredit reads 1"),
+    "an old format": (b'{"prompt": [], "reward": 1}\n', "not an episode of verifiers v1: no 'traces'"),
+    "no reward": (changed("rewards"), "reward is missing or null"),
+    "a null reward": (changed("rewards.solved", None), "reward is missing or null"),
+    "a reward that is NaN": (changed("rewards.solved.score", float("nan")), "reward is not a finite number"),
+    "a reward that is text": (changed("rewards.solved.score", "high"), "reward is not a number"),
+    "no turn": (changed("nodes", []), "no turn: the policy wrote no message"),
+    "no nodes": (changed("nodes"), "not as the format has it"),
+    "a parent that is not there": (changed("nodes.1.parent", 99), "a node whose parent does not come before it"),
+    "tokens without masks": (changed("nodes.1.mask", [True]), "tokens and mask of different lengths"),
+    "a token that is no number": (changed("nodes.0.token_ids", ["x", 1, 2]), TYPE),
+    "a token beyond 32 bits": (changed("nodes.0.token_ids", [2**40, 1, 2]), TYPE),
     "nothing to group by": (
-        changed(lambda it: it.update(group=None, task=None)),
+        GOOD.replace(b'"group": {', b'"x": {').replace(b'"task": {', b'"y": {'),
         "neither a group nor a task's key, hash or index",
     ),
 }

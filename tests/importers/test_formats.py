@@ -9,16 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from tests.helpers import turncredit
 from tests.importers import files
 from tests.judges.chat_server import ChatServer
 from tests.test_imports import HEAVY
 from turncredit import credit
 from turncredit.bridges import importers
 from turncredit.bridges.importers.base import Report
-from turncredit.cli.judge import app as judge
-from turncredit.cli.main import main
 from turncredit.config.judge import JudgeConfig
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -192,17 +190,15 @@ def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch) -> None:
     path = files.WRITERS[name](tmp_path)
     mapping = files.JSONL if name == "jsonl" else {}
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert not stop.value.code, capsys.readouterr().err
-        return capsys.readouterr().out
+        done = turncredit(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     options = [option for key, field in mapping.items() for option in ("--map", f"{key}={field}")]
     assert "4 rollouts" in run("import", path.name, "--from", name, *options, "--out", "turns.parquet")
@@ -235,11 +231,8 @@ def test_a_judge_gets_the_first_observation_as_the_task_and_never_the_outcome(
         prompts = [request["messages"][1]["content"] for request in server.requests]
     assert labels["role"].to_pylist() == ["E"] * 8
     assert all("you are in the hall" in prompt.partition("TURN UNDER REVIEW")[0] for prompt in prompts)
-    assert {prompt.partition("[0] action: ")[2].split("\n")[0] for prompt in prompts} == {
-        "go to A",
-        "go to B",
-        "take key",
-    }
+    actions = {prompt.partition("[0] action: ")[2].split("\n")[0] for prompt in prompts}
+    assert actions == {"go to A", "go to B", "take key"}
 
 
 def test_turns_of_verl_agent_which_come_one_by_one_have_no_replies_for_a_judge(tmp_path: Path) -> None:
@@ -253,12 +246,11 @@ def test_the_rules_judge_imported_turns_whose_environment_is_named(tmp_path: Pat
     row = {"group_id": "g", "rollout_id": "r", "reward": 1.0, "goal": "put a mug in shelf.", "messages": said}
     imported("jsonl", files.lines(tmp_path / "mine.jsonl", [row]), reward="reward")
     turns, out = str(tmp_path / "turns.parquet"), str(tmp_path / "labels.parquet")
-    found = CliRunner().invoke(judge, ["label", "--turns", turns, "--env", "household", "--out", out])
-    assert found.exit_code == 0, found.exception
+    assert turncredit("judge", "label", "--turns", turns, "--env", "household", "--out", out).returncode == 0
     assert tables.read(out, "labels").num_rows == 1
-    found = CliRunner().invoke(judge, ["label", "--turns", turns, "--out", out])
-    assert "no column 'env'" in str(found.exception)
-    assert "give it with --env NAME" in str(found.exception)
+    said = turncredit("judge", "label", "--turns", turns, "--out", out).stderr
+    assert "no column 'env'" in said
+    assert "give it with --env NAME" in said
 
 
 def test_credit_in_memory_equals_credit_of_the_file_it_came_from(tmp_path: Path) -> None:

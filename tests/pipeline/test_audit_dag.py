@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests import tiny
-from tests.pipeline.test_dag import TINY, counts
+from tests.pipeline.test_dag import TINY, counts, options
 from turncredit.config import from_mapping, load, merge
 from turncredit.config.stages import artifacts
 from turncredit.credit.parts.configured import compared_methods
 from turncredit.data import tables
-from turncredit.errors import UserError
 from turncredit.pipeline import checks, rounds
 from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
-#: what only an audit runs
-OF_AUDITS = {"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"}
-#: two rounds of a run that is audited by a closed-form method, a learned one and a critic
-AUDITED = (
-    "--config",
-    "methods=[turn_value]",
-    "audit={rounds: [1, last], methods: [mine, turn_value, ppo], pages: 2, "
-    "branch: {turns: 6, min_continuations: 2, max_continuations: 4, reference_continuations: 2}}",
-)
-MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
+#: of two rounds of a run, by a closed-form method, a learned one and a critic
+AUDIT = {
+    "rounds": [1, "last"],
+    "methods": ["mine", "turn_value", "ppo"],
+    "pages": 2,
+    "branch": {"turns": 6, "min_continuations": 2, "max_continuations": 4, "reference_continuations": 2},
+}
+
+
+def arguments(alpha: float = 0.5, **changes: Any) -> list[str]:
+    """Run the audit of turn_value."""
+    define = {"mine": {"base": "has_progressive", "params": {"alpha": alpha}}}
+    audited = {"methods": ["turn_value"], "define": define, "audit": merge(AUDIT, changes), "target": "audit"}
+    return ["--cores", "2", *TINY, *options(audited)]
 
 
 def credits_on(run: str, *methods: str, rounds: tuple[int, ...] = (1, 2)) -> list[str]:
     """The credits of these methods on the turns of a run."""
     turns = [tiny.keys(run, round=round) for round in rounds]
     return [tiny.LAYOUT.path("credits", keys, method=method) for keys in turns for method in methods]
-
-
-def test_without_audited_rounds_nothing_is_audited(snakemake):
-    assert not OF_AUDITS & set(counts(snakemake("-n", *TINY)))
-
-
-def test_an_audit_adds_each_methods_credit_on_the_runs_rollouts_and_no_run(snakemake):
-    plain = counts(snakemake("-n", *TINY))
-    audit = "audit={rounds: [1, 2], methods: [flat_grpo, gigpo, triage, turn_value, ppo]}"
-    jobs = counts(snakemake("-n", *TINY, "--config", audit))
-    assert jobs["credit"] - plain["credit"] == 2 * 4  # flat_grpo's own credit is there already
-    assert jobs["credit_model"] == jobs["values"] == 2 * 2
-    assert jobs["hiddens"] == jobs["label"] == 2
-    for rule in ("rollout", "update", "eval"):
-        assert jobs[rule] == plain[rule], rule
 
 
 def test_models_of_rounds_that_are_not_audited_are_made_for_those_that_are(snakemake):
@@ -72,69 +61,18 @@ def test_a_model_may_read_the_policy_of_the_round(snakemake):
     assert counts(run)["hiddens"] == 2
 
 
-def test_the_target_audit_asks_for_the_audit_alone(snakemake):
-    audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
-    jobs = counts(snakemake("-n", "audit", *TINY, "--config", audit))
-    assert jobs["credit"] == 1 + 2  # the run learned from its first round
-    assert not {"report", "track", "eval"} & set(jobs)
-
-
-def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
-    config = ("rounds=4", "tasks={eval: 16}", "keep_policies=last", "audit={rounds: [3], methods: [flat_grpo]}")
-    jobs = counts(snakemake("-n", *TINY, "--config", *config))
-    assert jobs["update_kept"] == 1 + 2  # flat_grpo's round 2, whose policy plays round 3, and the last of each run
-    assert jobs["update"] == 2 * 4 - 3
-
-
-def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once(snakemake):
-    audit = "audit={run: [rloo, flat_grpo], rounds: [1, 2], methods: [flat_grpo, gigpo]}"
-    jobs = counts(snakemake("-n", *TINY, "--config", "methods=[flat_grpo, rloo]", audit))
-    assert jobs["branch"] == jobs["fidelity"] == jobs["pages"] == 3  # round 1, which both have, and a round 2 of each
+def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once():
     plan = Plan(tiny.experiment(methods=["flat_grpo", "rloo"], audit={"run": ["rloo", "flat_grpo"], "rounds": [1, 2]}))
     assert [(at.policy, at.round) for at in plan.audited] == [(tiny.SHARED, 1), ("rloo", 2), ("flat_grpo", 2)]
 
 
 def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
-    config = ("rounds=3", "tasks={eval: 12}", "keep_policies=last", "methods=[flat_grpo, rloo, gigpo]")
     audit = {"run": ["rloo", "flat_grpo"], "rounds": [3], "methods": ["flat_grpo"]}
-    jobs = counts(snakemake("-n", *TINY, "--config", *config, f"audit={audit}"))
-    assert jobs["update_kept"] == 2 + 3
-    plan = Plan(
-        tiny.experiment(
-            rounds=3, tasks={"eval": 12}, keep_policies="last", methods=["flat_grpo", "rloo", "gigpo"], audit=audit
-        )
-    )
+    config = {"rounds": 3, "tasks": {"eval": 12}, "keep_policies": "last", "methods": ["flat_grpo", "rloo", "gigpo"]}
+    assert counts(snakemake("-n", *TINY, *options({**config, "audit": audit})))["update_kept"] == 2 + 3
+    plan = Plan(tiny.experiment(**config, audit=audit))
     deleted = {name: rounds.passing_policies(plan, name, 0, range(1, 4)) for name in plan.experiment.methods}
     assert {name: len(paths) for name, paths in deleted.items()} == {"flat_grpo": 1, "rloo": 1, "gigpo": 2}
-
-
-@pytest.mark.parametrize(
-    ("audit", "line"),
-    [
-        ({"rounds": [3]}, "audit.rounds names 3, which is not one of the experiment's rounds"),
-        (
-            {"rounds": [1], "run": "flat_gpro"},
-            "audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl",
-        ),
-        ({"rounds": [1], "run": "rloo"}, "audit.run is 'rloo', which is not one of methods"),
-        ({"rounds": [1], "run": ["flat_grpo", "rlo"]}, "audit.run is 'rlo', which is not one of methods"),
-        ({"rounds": [1], "run": ["flat_grpo", "flat_grpo"]}, "audit.run must not repeat"),
-        ({"rounds": [1], "seeds": [7]}, "audit.seeds names 7, which is not one of the experiment's seeds"),
-        ({"rounds": [1], "methods": ["gigop"]}, "audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)"),
-        ({"rounds": [1], "metods": ["gigpo"]}, "unknown key 'audit.metods' (did you mean 'methods'?)"),
-    ],
-)
-def test_an_audit_that_cannot_be_is_refused_in_one_line(audit, line):
-    with pytest.raises(UserError) as error:
-        checks.check(tiny.experiment(audit=audit))
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
-    long = tiny.mapping(env={"household": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
-    with pytest.raises(UserError, match="'ppo' reads at most 50 turns"):
-        checks.check(from_mapping(long))
 
 
 #: The first and the last round of the seeds that the default audits: the first one.
@@ -184,11 +122,6 @@ def audited(pipeline, started, tmp_path_factory) -> Path:
     return folder
 
 
-def arguments(mine: str = MINE) -> list[str]:
-    """Run the audit of turn_value."""
-    return ["--cores", "2", *TINY, *AUDITED, mine, "--", "audit"]
-
-
 def tables_of(folder: Path) -> dict[str, float]:
     """When each table was written."""
     found = sorted((folder / "results" / "tiny").rglob("*.parquet"))
@@ -233,6 +166,18 @@ def test_an_audited_round_has_truth_credit_fidelity_gradients_leaks_invariants_a
 
 
 @pytest.mark.slow
+def test_a_round_is_branched_from_its_own_states_and_only_its_own_settings_branch_it_again(pipeline, audited):
+    path = audited / tiny.path("branches", "turn_value", round=2)
+    frame = tables.read(path, "branches").to_pandas()
+    assert len(frame) >= 6
+    assert frame.replayed.all()
+    assert set(frame.policy_id) == {"turn_value/seed0/round01"}
+    assert set(tables.metadata(path)["inputs"]) == {"policy", "tasks", "turns", "measures"}
+    assert counts(pipeline.run(audited, "-n", *arguments(methods=["rloo", "ppo"], pages=3)))["branch"] == 0
+    assert counts(pipeline.run(audited, "-n", *arguments(branch={"target_se": 0.2})))["branch"] == 2
+
+
+@pytest.mark.slow
 def test_a_second_run_of_the_audit_does_nothing(pipeline, audited):
     run = pipeline.run(audited, "-n", *arguments())
     assert "Nothing to be done" in run.stdout + run.stderr
@@ -246,7 +191,7 @@ def test_a_changed_parameter_of_a_method_repeats_its_credit_and_what_compares_it
     for name in ("results", ".snakemake"):
         shutil.copytree(audited / name, tmp_path / name, symlinks=True)
     before = tables_of(tmp_path)
-    run = pipeline.run(tmp_path, *arguments(MINE.replace("0.5", "0.9")))
+    run = pipeline.run(tmp_path, *arguments(0.9))
     assert run.returncode == 0, run.stdout + run.stderr
     changed = {name for name, time in tables_of(tmp_path).items() if before.get(name) != time}
     compare = {

@@ -8,21 +8,7 @@ from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
 from turncredit.data import tables
 
-TWO, ALSO = (f"{{base: {base}, continuations: {{per_state: 2}}}}" for base in ("vineppo", "truth"))
-DEFINE = f"define={{two: {TWO}, also: {ALSO}}}"
-BOTH = ("--config", DEFINE, "methods=[flat_grpo,two,also]", "tracking={enabled: false}")
-
-
-def test_methods_share_continuations_of_shared_rollouts_and_others_play_none(snakemake):
-    jobs = counts(snakemake("-n", *TINY, *BOTH))
-    assert jobs["continuations"] == 1 + 2  # round 1 once for both; then each run's own
-    assert "continuations" not in counts(snakemake("-n", *TINY))
-
-
-def test_different_numbers_of_continuations_do_not_collide(snakemake):
-    other = DEFINE.replace("base: truth, continuations: {per_state: 2}", "base: truth, continuations: {per_state: 3}")
-    jobs = counts(snakemake("-n", *TINY, "--config", other, *BOTH[2:]))
-    assert jobs["continuations"] == 2 + 2
+DEFINE = "define={two: {base: vineppo, continuations: {per_state: 2}}}"
 
 
 @pytest.mark.long

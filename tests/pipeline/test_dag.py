@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests import tiny
+from tests.helpers import cases
 from turncredit.config import load
-from turncredit.errors import UserError
-from turncredit.pipeline import checks
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.plan import Plan
 
@@ -30,36 +31,77 @@ def counts(run: subprocess.CompletedProcess[str]) -> Counter[str]:
     return Counter({name: count for name, count in found.items() if name not in {"total", "all"}})
 
 
-def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(snakemake):
-    jobs = counts(
-        snakemake(
-            "-n", *TINY, "--config", "seeds=[0,1,2]", "methods=[sft,flat_grpo,rloo]", "rounds=3", "tasks={eval: 12}"
-        )
-    )
-    runs, rounds = 2 * 3, 3
-    assert jobs == {
-        **dict.fromkeys(("config", "demos", "base", "sft", "report", "track"), 1),
-        "tasks": 2,
-        "rollout": 3 + runs * (rounds - 1),  # a seed's first rollouts are shared by all methods
-        **dict.fromkeys(("credit", "update"), runs * rounds),
-        "eval": (1 + runs) * rounds,  # the SFT policy's, and each run's
-        "invariants": runs,
-    }
-    assert jobs == planned(seeds=[0, 1, 2], methods=["sft", "flat_grpo", "rloo"], rounds=3, tasks={"eval": 12})
+def options(changes: dict[str, Any]) -> list[str]:
+    """The changes as `--config` takes them; the key `target` as what is asked for."""
+    given = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key != "target"]
+    target = changes.get("target")
+    return [*(["--config", *given] if given else []), *(["--", PATHS.get(target, target)] if target else [])]
 
 
-def planned(**changes) -> Counter[str]:
-    """Jobs by rule of the tiny experiment, as `turncredit plan`, `status` and `check` find them."""
+def counted(table: str) -> list[Any]:
+    """Parameters (changes, jobs by stage or rule) of a table."""
+    found = [(*case.values, case.id) for case in cases(table)]
+    return [pytest.param(changes, yaml.safe_load(f"{{{jobs}}}"), id=name) for changes, jobs, name in found]
+
+
+#: a change of the tiny experiment -> how often Snakemake runs some of its stages
+PLANS = """
+# without a method or an audit that reads them there are no such jobs
+rounds: 2 -> label: 0, hiddens: 0, credit_model: 0, values: 0, forks: 0, logprobs: 0, branch: 0, pages: 0
+# what is shared is made once, a seed's first rollouts too
+seeds: [0, 1, 2], methods: [sft, flat_grpo, rloo], rounds: 3, tasks: {eval: 12} -> demos: 1, base: 1, sft: 1, tasks: 2
+seeds: [0, 1, 2], methods: [sft, rloo], rounds: 3, tasks: {eval: 12} -> rollout: 9, credit: 9, update: 9, eval: 12
+# two ways to sample in round 1, and each run's round 2
+define: {hot: {base: rloo, rollout: {temperature: 1.5}}}, methods: [gigpo, hot, rloo] -> rollout: 5
+tracking: {enabled: false} -> track: 0, report: 1
+# rounds 3, 6, 7 and 8 of the SFT policy and two runs
+rounds: 8, eval: {every: 3}, tasks: {eval: 16} -> eval: 12, update: 16
+# in round 1 role, progress and score of two seeds' rollouts; in round 2 each run's own
+seeds: [0, 1], methods: [gigpo, triage, triage_no_regression, triage_scalar, has_judge] -> label: 14
+# hindsight in round 1, and in round 2 of both; istar's in both rounds
+methods: [hcapo, hcapo_smooth, istar] -> logprobs: 5, implicit_model: 1
+# round 1 once for both; then each run's own
+define: {a: {base: vineppo}, b: {base: truth, continuations: {per_state: 9}}}, methods: [a, b] -> continuations: 3
+define: {a: {base: vineppo}, b: {base: truth, continuations: {per_state: 3}}}, methods: [a, b] -> continuations: 4
+# an audit credits the run's rollouts by each method, and adds no run
+audit: {rounds: [1, 2], methods: [gigpo, triage, turn_value, ppo]} -> rollout: 3, update: 4, eval: 6, branch: 2
+audit: {rounds: [1, 2], methods: [gigpo, triage, turn_value, ppo]} -> credit: 12, credit_model: 4, values: 4, hiddens: 2
+# round 1, which both have, and a round 2 of each
+methods: [gigpo, rloo], audit: {run: [rloo, gigpo], rounds: [1, 2], methods: [rloo]} -> branch: 3, fidelity: 3, pages: 3
+"""
+TARGETS = """
+target: runs, audit: {rounds: [2], methods: [flat_grpo, gigpo]} -> update: 4, invariants: 2, branch: 0, report: 0
+target: audit, audit: {rounds: [2], methods: [flat_grpo, gigpo]} -> credit: 3, report: 0, track: 0, eval: 0
+# artifacts, named after their keys; of a method that is not in the list too
+target: LABELS, methods: [triage], judge: {kind: llm, model: org/Some-Model_7B} -> label: 1, rollout: 1, credit: 0
+target: BRANCHES -> branch: 1, rollout: 2, measures: 1, credit: 1, update: 1, eval: 0
+target: CREDITS -> tasks: 1, demos: 1, base: 1, sft: 1, update: 1, rollout: 2, credit: 2, eval: 0, report: 0
+target: CREDITS_OF_101, rounds: 101, eval: {every: 101}, tasks: {eval: 12} -> rollout: 101, update: 100, credit: 101
+"""
+PATHS = {
+    "LABELS": tiny.path("labels", judge="some-model-7b-think", ask="role"),
+    "BRANCHES": tiny.path("branches", "flat_grpo", round=2),
+    "CREDITS": tiny.path("credits", "rloo", seed=5, round=2),
+    "CREDITS_OF_101": tiny.path("credits", "rloo", round=101),
+}
+
+
+def planned(**changes: Any) -> Counter[str]:
+    """Jobs by stage of the tiny experiment, as `turncredit plan`, `status` and `check` find them."""
     return Counter(stage for stage, _ in every_job(Plan(tiny.experiment(**changes))))
 
 
-def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):
-    define = "define={hot: {base: flat_grpo, rollout: {temperature: 1.5}, update: {lr: 0.01}}}"
-    jobs = counts(
-        snakemake("-n", *TINY, "--config", define, "methods=[flat_grpo,hot,rloo]", "tracking={enabled: false}")
-    )
-    assert jobs["rollout"] == 2 + 3  # two ways to sample in round 1, and each run's round 2
-    assert "track" not in jobs
+@pytest.mark.parametrize(("changes", "expected"), counted(PLANS))
+def test_an_experiment_has_these_jobs_and_snakemake_finds_the_same(snakemake, changes, expected):
+    jobs = counts(snakemake("-n", *TINY, *options(changes)))
+    assert {stage: jobs[stage] for stage in expected} == expected
+    assert jobs == planned(**changes)
+
+
+@pytest.mark.parametrize(("changes", "expected"), counted(TARGETS))
+def test_a_target_asks_for_these_jobs(snakemake, changes, expected):
+    jobs = counts(snakemake("-n", *TINY, *options(changes)))
+    assert {stage: jobs[stage] for stage in expected} == expected
 
 
 def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
@@ -69,104 +111,6 @@ def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
     assert "report" not in part
     for rule in ("invariants", "update", "credit", "eval"):
         assert 0 < part[rule] <= whole[rule] / 2, rule  # a third, and a run that a border falls in
-
-
-def test_only_evaluated_rounds_are_evaluated_and_the_last_three_always(snakemake):
-    jobs = counts(snakemake("-n", *TINY, "--config", "rounds=8", "eval={every: 3}", "tasks={eval: 16}"))
-    rounds = 4  # 3, 6, 7 and 8
-    assert (jobs["eval"], jobs["update"]) == ((1 + 2) * rounds, 2 * 8)
-
-
-def test_the_target_runs_asks_for_all_runs_without_audits_and_report(snakemake):
-    audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
-    jobs = counts(snakemake("-n", "runs", *TINY, "--config", audit))
-    whole = counts(snakemake("-n", *TINY, "--config", audit))
-    assert whole == planned(audit={"rounds": [2], "methods": ["flat_grpo", "gigpo"]})
-    assert jobs["runs"] == 1
-    assert {rule: jobs[rule] for rule in ("update", "invariants")} == {"update": 4, "invariants": 2}
-    assert not {"branch", "fidelity", "gradients", "rollout_invariants", "pages", "report", "track"} & set(jobs)
-    assert jobs["credit"] < whole["credit"]
-
-
-def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_the_list(snakemake):
-    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", seed=5, round=2), *TINY))
-    assert jobs == {
-        "tasks": 1,
-        **dict.fromkeys(("demos", "base", "sft", "update"), 1),
-        **dict.fromkeys(("rollout", "credit"), 2),
-    }
-
-
-def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
-    long = ("rounds=101", "eval={every: 101}", "tasks={eval: 12}")
-    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", round=101), *TINY, "--config", *long))
-    assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (101, 100, 101)
-
-
-@pytest.mark.parametrize(
-    ("mistake", "line"),
-    [
-        ("roudns=3", "unknown key 'roudns' (did you mean 'rounds'?)"),
-        ("update={lr: -1}", "update.lr: input should be greater than 0, got -1"),
-        ("methods=[flat_gpro]", "config: methods: unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
-        ("define={mine: {base: flat_grpo, params: {nrom: none}}}", "has no parameter 'nrom' (did you mean 'norm'?)"),
-        ("define={mine: {credit: no_such.py}}", "no_such.py: no such file"),
-        ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
-        ("env={houshold: {horizon: 9}}", "config: unknown key 'env.houshold' (did you mean 'household'?)"),
-        ("env={name: househld}", "unknown environment 'househld' (did you mean 'household'?)"),
-        ("agent={name: windoe}", "unknown agent 'windoe' (did you mean 'window'?)"),
-        (
-            "agent={name: window, window: {histroy: 1}}",
-            "'agent.window.histroy' (did you mean 'history'?)",
-        ),
-        ("agent={name: window, window: {history: -1}}", "config: agent.window.history: input should be greater"),
-        ("agent={transcript: {history: 2}}", "config: unknown key 'agent.transcript.history'"),
-        ("agent={name: window, windwo: {history: 2}}", "config: unknown key 'agent.windwo' (did you mean 'window'?)"),
-        ("agent={name: mine.py}", "mine.py: no such file; an agent of your own is the path of a Python file"),
-        ("env={household: {horizn: 9}}", "unknown key 'env.household.horizn' (did you mean 'horizon'?)"),
-        ("define={mine: {base: has_turnrd, model: {causl: true}}}", "config: unknown key 'define.mine.model.causl'"),
-        ("define={mine: {base: flat_grpo, model: {film: true}}}", "define.mine.model: this method has no learned"),
-        (
-            "define={mine: {base: flat_grpo, continuations: {per_state: 2}}}",
-            "config: define.mine.continuations: this method reads no continuations; remove `continuations`",
-        ),
-        (
-            "define={mine: {base: vineppo, forks: {per_task: 2}}}",
-            "config: define.mine.forks: this method credits no forks; remove `forks`",
-        ),
-        (
-            "audit={rounds: [1], methods: [flat_grpo, carl]}",
-            "config: audit.methods: 'carl' credits forks of its own rollouts, which those of an audit do not have",
-        ),
-        (
-            "define={mine: {base: vineppo, continuations: {per_stat: 2}}}",
-            "unknown key 'define.mine.continuations.per_stat' (did you mean 'per_state'?)",
-        ),
-        ("define={mine: {base: turn_value, model: {heads: 3}}}", "hidden (64) must be a multiple of heads (3)"),
-        (
-            "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
-            "its parts read the values of two models, turn_value and turnrd",
-        ),
-        (
-            "methods=[hipif]",
-            "'hipif' reads the columns subgoal, subgoal_index of the turns, which the agent 'transcript'",
-        ),
-        ("audit={rounds: [1], methods: [hipif_gigpo]}", "audit.methods: 'hipif_gigpo' reads the columns subgoal"),
-        ("rounds=1000", "rounds: input should be less than or equal to 999, got 1000"),
-    ],
-)
-def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, line):
-    key, _, value = mistake.partition("=")
-    with pytest.raises(UserError) as error:
-        checks.check(tiny.experiment(**{key: yaml.safe_load(value)}))
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_part_that_reads_a_side_table_is_not_combined_with_forks():
-    mine = {"base": "carl", "params": {"turn_term": "triage"}}
-    with pytest.raises(UserError, match="'mine' credits forks, and its part that reads labels has none for their"):
-        checks.check(tiny.experiment(methods=["mine"], define={"mine": mine}))
 
 
 @pytest.mark.parametrize("mistake", ["roudns=3", "methods=[flat_gpro]"])
@@ -225,3 +169,14 @@ def test_a_dry_run_starts_no_process_and_needs_no_torch(snakemake, workdir):
         (workdir / "no" / f"{name}.py").write_text("raise ImportError('a dry run imports this')\n")
     run = snakemake("-n", *TINY, PYTHONPATH=str(workdir / "no"))
     assert counts(run)["update"] == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(("--cores", "2", "--resources", "gpu=2"), "--resources gpu=2"), (("--jobs", "2"), "no limit")],
+)
+def test_on_one_machine_jobs_on_a_gpu_run_one_at_a_time_and_another_limit_is_refused(snakemake, limit, said):
+    games = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "eval")]
+    ran = snakemake(*limit, *TINY, "--set-resources", "tasks:gpu=4", "--", *games)
+    assert ran.returncode != 0
+    assert f"turncredit: tasks asks for a GPU, and with {said} several such jobs would run" in ran.stderr

@@ -12,59 +12,35 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.processes import processes_with
-from tests.pipeline.test_dag import counts
+from tests.pipeline.test_dag import counted, counts, options
+from turncredit.config import merge
 
 TINY = tiny.ARGUMENTS
-#: two methods that read the same
-ALIKE = "methods=[flat_grpo,gigpo]"
-AUDIT = "audit={run: flat_grpo, rounds: [2], methods: [flat_grpo, gigpo], branch: {turns: 4}, pages: 1}"
+#: a change -> how often Snakemake runs some rules
+PLANS = """
+# the SFT policy's rollouts, one for each seed; its evaluations, one for each round; the invariants of a run's rounds
+methods: [gigpo, rloo], granularity: round, seeds: [0, 1], rounds: 3, tasks: {eval: 12} -> rounds: 12, rollout: 2
+methods: [gigpo, rloo], granularity: round, rounds: 3 -> eval: 3, credit: 0, update: 0, invariants: 2
+methods: [gigpo, rloo], granularity: round, rounds_per_job: 2, rounds: 3 -> rounds: 4
+methods: [gigpo, rloo], granularity: run, rounds: 3 -> rounds: 2, credit: 0, update: 0, invariants: 0
+# a run makes its measures itself, but for those of the SFT policy's rollouts
+methods: [has_progressive, oracle_progress], granularity: run, rounds: 3 -> rounds: 2, measures: 1
+# the audited run's own credit is its job's
+granularity: run, audit: {rounds: [2], methods: [flat_grpo, gigpo], branch: {turns: 4}} -> rounds: 2, credit: 1
+granularity: run, audit: {rounds: [2], methods: [flat_grpo]} -> branch: 1, fidelity: 1, gradients: 1, pages: 1
+define: {hot: {base: rloo, rollout: {temperature: 1.5}}}, methods: [rloo, hot], granularity: run -> rollout: 2
+# in hindsight, round 1 and round 2; what istar itself reads is its job's
+methods: [istar], granularity: round, audit: {rounds: [1, 2], methods: [istar, hcapo]} -> logprobs: 2, implicit_model: 0
+methods: [istar], granularity: run, audit: {rounds: [1, 2], methods: [istar, hcapo]} -> logprobs: 2, implicit_model: 0
+# round 2, whose policy plays round 3, and the last of each run
+keep_policies: last, rounds: 4, audit: {rounds: [3], methods: [flat_grpo]} -> update_kept: 3, update: 5
+"""
 
 
-def planned(snakemake, *config: str):
-    return counts(snakemake("-n", *TINY, "--config", *config))
-
-
-def test_a_job_of_a_round_takes_the_place_of_its_stages(snakemake):
-    jobs = planned(snakemake, ALIKE, "granularity=round", "seeds=[0,1]", "rounds=3", "tasks={eval: 12}")
-    runs = 2 * 2
-    assert jobs["rounds"] == 3 * runs
-    assert jobs["rollout"] == 2  # the SFT policy's, one for each seed
-    assert jobs["eval"] == 3  # the SFT policy's, one for each round
-    assert jobs["invariants"] == runs  # of all rounds of a run
-    assert not {"credit", "update"} & set(jobs)
-
-
-def test_rounds_per_job_cuts_a_run_into_blocks(snakemake):
-    jobs = planned(snakemake, ALIKE, "granularity=round", "rounds_per_job=2", "rounds=3", "tasks={eval: 12}")
-    assert jobs["rounds"] == 2 * 2
-
-
-def test_a_run_is_one_job(snakemake):
-    jobs = planned(snakemake, ALIKE, "granularity=run", "rounds=3", "tasks={eval: 12}")
-    assert jobs["rounds"] == 2
-    assert not {"credit", "update", "invariants"} & set(jobs)
-
-
-def test_a_run_that_reads_measures_makes_them_itself_but_for_those_that_are_shared(snakemake):
-    jobs = planned(
-        snakemake, "granularity=run", "methods=[has_progressive,oracle_progress]", "rounds=3", "tasks={eval: 12}"
-    )
-    assert jobs["rounds"] == 2
-    assert jobs["measures"] == 1  # of the SFT policy's rollouts
-
-
-def test_an_audit_reads_what_the_audited_runs_job_makes(snakemake):
-    jobs = planned(snakemake, "granularity=run", AUDIT)
-    assert jobs["rounds"] == 2
-    assert jobs["credit"] == 1  # of gigpo, which has no run: the audited run's own credit is its job's
-    assert jobs["branch"] == jobs["fidelity"] == jobs["gradients"] == jobs["pages"] == 1
-
-
-def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):
-    define = "define={hot: {base: flat_grpo, rollout: {temperature: 1.5}}}"
-    jobs = planned(snakemake, "granularity=run", define, "methods=[flat_grpo,hot]")
-    assert jobs["rounds"] == 2
-    assert jobs["rollout"] == 2
+@pytest.mark.parametrize(("changes", "expected"), counted(PLANS))
+def test_an_experiment_has_these_jobs(snakemake, changes, expected):
+    jobs = counts(snakemake("-n", *TINY, *options(merge({"eval": {"games": 2}}, changes))))
+    assert {rule: jobs[rule] for rule in expected} == expected
 
 
 def test_rounds_per_job_without_jobs_of_rounds_is_a_mistake(snakemake):

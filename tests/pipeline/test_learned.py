@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from tests.pipeline.test_dag import TINY, counts
+from tests.pipeline.test_dag import TINY
 from turncredit.data import tables
 
 LEARNED = (
@@ -18,18 +18,6 @@ LEARNED = (
 #: those whose models say nothing before their first training
 WAITING = {"turn_value", "agentprm", "agentprm_td", "value_baseline"}
 OBSERVED, ACTED = ({"read": "sft", "point": point} for point in ("observation", "action"))
-
-
-def test_without_a_learned_method_there_are_no_models(snakemake):
-    jobs = counts(snakemake("-n", *TINY))
-    assert not {"hiddens", "credit_model", "values"} & set(jobs)
-
-
-def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake):
-    run = snakemake("-n", *TINY, "--config", "methods=[ppo]", "env={household: {horizon: 60}}")
-    assert run.returncode == 2
-    assert "reads at most 50 turns (max_turns of its model critic)" in run.stderr
-    assert "set define.ppo.model.max_turns" in run.stderr
 
 
 @pytest.fixture(scope="module")

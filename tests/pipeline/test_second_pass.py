@@ -8,37 +8,11 @@ import numpy as np
 import pytest
 
 from tests import tiny
-from tests.pipeline.test_dag import TINY, counts
+from tests.pipeline.test_dag import TINY
 from turncredit.data import tables
 
 METHODS = ("progress_advantage", "hcapo", "istar")
 LISTED = f"methods=[{', '.join(METHODS)}]"
-
-
-def test_without_such_a_method_there_is_no_second_pass(snakemake):
-    assert not {"logprobs", "implicit_model"} & set(counts(snakemake("-n", *TINY)))
-
-
-def test_what_is_read_in_round_1_is_shared_and_a_method_has_one_pass_a_round(snakemake):
-    jobs = counts(snakemake("-n", *TINY, "--config", "methods=[hcapo, hcapo_smooth, istar]"))
-    assert jobs["logprobs"] == 1 + 2 + 2  # hindsight in round 1, and in round 2 of both; istar's in both rounds
-    assert jobs["implicit_model"] == 1
-
-
-@pytest.mark.parametrize("granularity", ["round", "run"])
-def test_jobs_of_several_stages_are_planned_with_an_audit_of_such_a_run(snakemake, granularity):
-    audit = "audit={run: istar, rounds: [1, 2], methods: [istar, hcapo]}"
-    run = snakemake("-n", *TINY, "--config", LISTED, f"granularity={granularity}", audit)
-    jobs = counts(run)
-    assert jobs["logprobs"] == 2 + 1  # round 1: the SFT policy's and hindsight; round 2 of istar's run: hindsight
-    assert "implicit_model" not in jobs
-
-
-def test_an_agent_that_cannot_look_back_is_refused_before_any_job(snakemake):
-    own = f"agent={{name: {tiny.ROOT}/examples/own_agent.py}}"
-    run = snakemake("-n", *TINY, "--config", "methods=[hcapo]", own)
-    assert run.returncode == 2
-    assert "config: methods: 'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in run.stderr
 
 
 @pytest.fixture(scope="module")

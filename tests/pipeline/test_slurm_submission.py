@@ -74,10 +74,7 @@ SINFO = "#!/bin/sh\necho 'cpu*|(null)|1-00:00:00|64000|8'\necho 'gpu|gpu:a100:4|
     ("asked", "said"),
     [
         ("tasks:gpu=1", "tasks asks for a GPU, and no node of the default partition cpu has one"),
-        (
-            "tasks:runtime=2000",
-            "tasks asks for 2,000 minutes, and a job in the default partition cpu gets 1,440 at most",
-        ),
+        ("tasks:runtime=2000", "tasks asks for 2,000 minutes, and a job in the default partition cpu gets 1,440"),
     ],
 )
 def test_a_rule_that_no_node_of_its_partition_can_run_is_refused_and_nothing_is_submitted(run, asked, said):

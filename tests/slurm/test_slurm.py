@@ -16,6 +16,7 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.conftest import Pipeline
+from tests.pipeline.processes import wait_for
 from tests.slurm.cluster import Cluster, cluster, missing
 from turncredit.data import tables
 
@@ -74,13 +75,6 @@ def finish(process: subprocess.Popen[str], folder: Path) -> None:
     assert process.wait(timeout=1500) == 0, (folder / "said.log").read_text()[-5000:]
 
 
-def wait_for(condition, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "what the test waits for did not happen"
-        time.sleep(0.3)
-
-
 def same_tables(one: Path, other: Path) -> list[str]:
     """The names of the compared tables in both folders; they have equal content."""
     found = []
@@ -130,7 +124,7 @@ def test_every_stage_is_a_slurm_job_and_the_tables_are_those_of_a_local_run(pipe
 
 def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline, folder, slurm, local):
     process = started(pipeline, folder, slurm, "granularity=round")
-    wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm))
+    assert wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm), 300)
     slurm.ask("scancel", running(slurm)[0])
     finish(process, folder)
     assert len(same_tables(local, folder)) == NUMBER
@@ -144,9 +138,9 @@ def test_stages_that_are_submitted_as_arrays_make_the_same_tables(pipeline, fold
 
 def test_jobs_wait_while_the_node_is_drained(pipeline, folder, slurm, local):
     process = started(pipeline, folder, slurm, "granularity=round")
-    wait_for(lambda: running(slurm))
+    assert wait_for(lambda: running(slurm), 300)
     slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=drain", "reason=test")
-    wait_for(lambda: not running(slurm) and "PENDING" in slurm.jobs().values())
+    assert wait_for(lambda: not running(slurm) and "PENDING" in slurm.jobs().values(), 300)
     time.sleep(5)
     assert process.poll() is None
     slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=resume")
@@ -156,7 +150,7 @@ def test_jobs_wait_while_the_node_is_drained(pipeline, folder, slurm, local):
 
 def test_after_a_killed_snakemake_the_same_command_goes_on_beside_no_second_writer(pipeline, folder, slurm, local):
     first = started(pipeline, folder, slurm, "granularity=round")
-    wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm))
+    assert wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm), 300)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait(timeout=30)
     left = set(slurm.jobs())

@@ -1,8 +1,12 @@
 """Which part of the configuration each stage gets: a job runs again when its slice has changed, and only then.
 
-Each key of the configuration is changed in turn; the slices that change with it are compared with `READ_BY`, written by
-hand. `config` keeps the whole configuration, so it is left out there. That a changed slice, and nothing else, makes
-Snakemake run jobs again is tested on real results in tests/pipeline/test_end_to_end.py.
+Each key of the configuration is changed in turn. The stages whose slices change are those that read it, and must be
+those in `slices.json`. After a change that is meant, write that file again and read its diff:
+
+    python -m tests.stages.test_slices
+
+That a changed slice, and nothing else, makes Snakemake run jobs again is tested on real results in
+tests/pipeline/test_end_to_end.py.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -20,15 +25,17 @@ from pydantic import BaseModel
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit.config import from_mapping, merge
+from turncredit.config.layout import of_sft
 from turncredit.config.stages import stages
-from turncredit.config.warm_starts import start_name
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Slice
+from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan, load
 from turncredit.training.update import round_rate
 
+READ_BY = Path(__file__).with_name("slices.json")
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
-METHODS = (*COMPARED, "tree", "other")
+METHODS = (*COMPARED, "tree", "other", "grove")
 MINE = {
     "base": "has_turnrd",
     "params": {"alpha": 0.5},
@@ -36,16 +43,17 @@ MINE = {
     "rollout": {"temperature": 0.8},
     "update": {"lr": 1e-3, "minibatch": 8},
 }
-#: every block of the configuration is there, and what is optional has a value
+#: every block of the configuration is there, every stage has jobs, and what is optional has a value
 CONFIG = tiny.mapping(
     rounds=6,
     seeds=[0, 1],
     methods=list(METHODS),
     define={
         "mine": MINE,
-        "vine": {"base": "vineppo", "continuations": {"per_state": 3, "budget_turns": 500}},
+        "vine": {"base": "vineppo", "agent": "plain", "continuations": {"per_state": 3, "budget_turns": 500}},
         "tree": {"base": "carl", "forks": {"per_task": 5}},
         "other": {"base": "hcapo", "agent": "plain"},
+        "grove": {"base": "carl", "agent": "plain"},
     },
     tasks={"eval": 60},
     agent={"name": "window", "window": {"history": 2, "show_admissible": True}},
@@ -66,95 +74,6 @@ CONFIG = tiny.mapping(
     granularity="round",
 )
 
-PLAYING = {"rollout", "continuations", "forks", "eval", "branch"}
-#: what plays, or makes prompts, for a method with an agent of its own; the audit is of a run with the experiment's
-OTHERS = {"logprobs", *PLAYING} - {"branch"}
-INVARIANTS = {"invariants", "rollout_invariants"}
-CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
-COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
-GRADIENT = {"update", "gradients"}
-LABELS = {"label", *INVARIANTS}
-READING = {"hiddens", "logprobs", "implicit_model"}
-NOTHING: set[str] = set()
-
-#: the start of a key -> the stages whose slice holds it; the longest start counts
-READ_BY: dict[str, set[str]] = {
-    "experiment": {"pages"},  # in their title
-    "seeds": NOTHING,
-    "rounds": NOTHING,
-    "methods": NOTHING,
-    "define.mine.base": CREDIT | {"credit_model", "values"},
-    "sweep": {"pages"},  # the name in their title
-    "define.mine.params": CREDIT,
-    "define.mine.model": {"credit_model", "values", "leaks"},
-    "define.mine.rollout.temperature": {"rollout", *INVARIANTS},
-    "define.mine.update.lr": {"update"},
-    "define.mine.update.minibatch": {*GRADIENT, "invariants"},
-    "define.vine.base": CREDIT - {"leaks"},
-    "define.vine.continuations": {"continuations"},
-    "define.tree.forks": {"forks"},
-    "define.other.agent": OTHERS,
-    "env": {"tasks", "demos", "measures", *PLAYING},
-    "env.timeout": NOTHING,
-    "env.name": {"tasks", "demos", "sft", "logprobs", "measures", *PLAYING},
-    "tasks": {"tasks"},
-    "agent": {"sft", "logprobs", *PLAYING},
-    "agent.max_response_tokens": PLAYING,
-    "agents": {"sft", *OTHERS},
-    "agents.plain.max_response_tokens": OTHERS - {"logprobs"},
-    "policy.source": {"base"},
-    "policy.revision": {"base"},
-    "policy.scratch": {"base"},
-    "policy.lora": {"sft"},
-    "policy.lora.dropout": {"sft", *INVARIANTS},
-    "policy.dtype": {"sft", *READING, *PLAYING, *GRADIENT, *INVARIANTS},
-    "policy.train_dtype": {"sft", "update", "implicit_model"},
-    "policy.moments_dtype": {"sft", "update", "implicit_model"},
-    "policy.train_gpus": {"sft", "update"},
-    "policy.sample_gpus": NOTHING,
-    "policy.engine": PLAYING,
-    "demos": {"demos"},
-    "sft": {"sft"},
-    "rollout": {"rollout"},
-    "rollout.temperature": {"rollout", "invariants"},  # the audited run has its own
-    "rollout.slots": PLAYING,
-    "rollout.processes": NOTHING,
-    "update": {"update"},
-    "update.minibatch": {*GRADIENT, "invariants"},
-    "update.epochs": {"update", "invariants"},
-    "update.lr": {"update", "implicit_model"},  # the implicit reward model's is twice the policy's
-    "update.kl": GRADIENT,
-    "update.kl_coefficient": {"update"},
-    "update.kl_target": {"update"},
-    "update.loss_aggregation": GRADIENT,
-    "update.advantage_scale": GRADIENT,
-    "update.skip_dead_groups": {*GRADIENT, "invariants"},
-    "update.tokens_per_pass": {"sft", *READING, *GRADIENT, *INVARIANTS},
-    "eval": {"eval"},
-    "eval.primary": NOTHING,
-    "judge": NOTHING,
-    "judge.kind": LABELS,
-    "judge.model": LABELS,
-    "judge.thinking": LABELS,
-    "judge.temperature": LABELS,
-    "judge.max_tokens": LABELS,
-    "judge.structured": LABELS,
-    "judge.window": LABELS,
-    "judge.evidence": LABELS,
-    "audit.run": {"pages", "rollout_invariants"},  # other turns, sampled at another temperature
-    "audit.rounds": NOTHING,
-    "audit.seeds": NOTHING,
-    "audit.methods": COMPARING,
-    "audit.branch": {"branch"},
-    "audit.pages": {"pages"},
-    "tracking": {"track"},
-    "resources": NOTHING,
-    "granularity": NOTHING,
-    "rounds_per_job": NOTHING,
-    "keep_policies": NOTHING,
-    "launcher": NOTHING,
-}
-
 #: other values of keys whose type does not say what is valid
 OTHER: dict[str, Any] = {
     "experiment": "other",
@@ -163,7 +82,9 @@ OTHER: dict[str, Any] = {
     "methods": [*METHODS, "rloo"],
     "define.mine.base": "has_turnrd_film",
     "define.vine.base": "truth",
+    "define.vine.agent": None,
     "define.other.agent": None,
+    "define.grove.agent": None,
     "env.name": str(tiny.ROOT / "examples" / "counting_env.py"),
     "tasks.train_split": "eval",
     "tasks.eval_split": "train",
@@ -192,17 +113,8 @@ OTHER: dict[str, Any] = {
     "audit.methods": ["mine", "flat_grpo"],
     "tracking.uri": "sqlite:///other.db",
 }
-MORE = ("credit", "continuations", "params", "model", "rollout", "update")
-#: keys of methods that are not changed here: what the method does not have; the only base with forks; `credit`, since a
-#: method has either a base or a file of one's own, which is an input of its credit (below); and `grid`, whose methods
-#: have other names
-UNSET = {
-    *(f"define.{method}.grid" for method in ("mine", "vine", "tree", "other")),
-    *(f"define.mine.{key}" for key in ("credit", "agent", "continuations", "forks")),
-    *(f"define.vine.{key}" for key in ("credit", "agent", "forks", "params", "model", "rollout", "update")),
-    *(f"define.tree.{key}" for key in ("base", "agent", *MORE)),
-    *(f"define.other.{key}" for key in ("base", "forks", *MORE)),
-}
+#: the only bases here with forks, and with logits in hindsight for another agent
+KEPT = {"define.tree.base", "define.grove.base", "define.other.base"}
 
 
 def leaves(value: Any, where: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
@@ -238,7 +150,12 @@ def another(key: str, value: Any, annotation: Any) -> Any:
     raise AssertionError(f"{key}: say another value of {value!r} in OTHER")
 
 
-LEAVES = {key: (value, annotation) for key, value, annotation in leaves(from_mapping(CONFIG)) if key not in UNSET}
+LEAVES = {
+    key: (value, annotation)
+    for key, value, annotation in leaves(from_mapping(CONFIG))
+    # What a method does not have stays so: a file of its own is an input (below), and a grid makes other methods.
+    if key in OTHER or not (key.startswith("define.") and (key in KEPT or not value))
+}
 
 
 def changed_config(key: str) -> dict[str, Any]:
@@ -249,67 +166,38 @@ def changed_config(key: str) -> dict[str, Any]:
     return merge(CONFIG, value)
 
 
-def jobs(plan: Plan) -> dict[str, list[At]]:
-    """Keys of jobs of every stage: of the first round and of later ones, of every method."""
-    turns = [plan.turns_at(method, 0, round) for method in METHODS for round in (1, 2)]
-    learned = [plan.turns_at("mine", 0, round) for round in (1, 2)]
-    of_mine = [At(policy=at.policy, seed=0, round=at.round, method="mine") for at in learned]
-    runs = [At(method=method, seed=0, round=round) for method in METHODS for round in (1, 6)]
-    audited = [at for at in plan.audited if (at.seed, at.round) == (0, 2)]
-    of_experiment = ("config", "demos", "report", "track")
-    of_agents = [At(), *(At(start=start_name(agent)) for agent in plan.experiment.agents)]
-    of_audit = ("branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages")
-    return {
-        **{stage: [At()] for stage in of_experiment},
-        **dict.fromkeys(of_audit, audited),
-        **dict.fromkeys(("base", "sft"), of_agents),
-        "tasks": [At(split="train"), At(split="eval")],
-        "rollout": turns,
-        "measures": turns,
-        "label": [plan.keys_of("labels", at, "has_judge") for at in turns],
-        "continuations": [plan.keys_of("continuations", at, "vine") for at in turns],
-        "forks": [plan.keys_of("forks", at, "tree") for at in turns],
-        "hiddens": [plan.keys_of("hiddens", at, "mine") for at in learned],
-        "implicit_model": [At(policy="istar", seed=0, round=2, method="istar")],
-        "logprobs": [plan.keys_of("logprobs", at, name) for at in turns for name in ("hcapo", "istar")],
-        "credit_model": of_mine,
-        "values": of_mine,
-        "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],
-        "update": runs,
-        "eval": [At(method=method, seed=0, round=6) for method in (*plan.experiment.starts(), *METHODS)],
-        "invariants": [At(method=method, seed=0) for method in METHODS],
-    }
-
-
-def slices(plan: Plan) -> dict[str, list[Slice]]:
-    return {stage: [plan.slice(stage, at) for at in ats] for stage, ats in jobs(plan).items()}
-
-
 @cache
-def before() -> dict[str, list[Slice]]:
-    return slices(Plan(from_mapping(CONFIG)))
+def jobs() -> list[Step]:
+    return every_job(Plan(from_mapping(CONFIG)))
 
 
-def changed_stages(config: dict[str, Any]) -> set[str]:
-    after = slices(Plan(from_mapping(config)))
-    return {stage for stage in stages() if after[stage] != before()[stage]}
+def slices(config: dict[str, Any]) -> dict[tuple[Any, ...], set[str]]:
+    """The slices of each stage's jobs: of all of them, and of those of each run, seed and round."""
+    plan = Plan(from_mapping(config))
+    found: dict[tuple[Any, ...], set[str]] = {(stage,): set() for stage in stages()}
+    for stage, at in every_job(plan):
+        # The name of shared rollouts follows from how they are sampled.
+        run = plan.start(at) if of_sft(at.policy) else at.policy
+        for jobs_alike in ((stage,), (stage, run, at.method, at.seed, at.round, at.split)):
+            found.setdefault(jobs_alike, set()).add(plan.slice(stage, at).model_dump_json())
+    return found
+
+
+def read_by() -> dict[str, str]:
+    """The stages that read each key, but for `config`, which keeps the whole configuration."""
+    before, found = slices(CONFIG), {}
+    assert all(before.values()), "a stage has no job here"
+    for key in LEAVES:
+        after = slices(changed_config(key))
+        changed = {jobs_alike[0] for jobs_alike in before.keys() & after if before[jobs_alike] - after[jobs_alike]}
+        found[key] = " ".join(sorted(changed - {"config"}))
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", LEAVES)
-def test_a_key_is_in_the_slices_of_the_stages_that_read_it_and_of_no_other(key):
-    starts = [start for start in READ_BY if f"{key}.".startswith(f"{start}.")]
-    assert starts, f"which stages read {key}? say it in READ_BY"
-    assert changed_stages(changed_config(key)) == {"config", *READ_BY[max(starts, key=len)]}
-
-
-def test_every_entry_of_the_table_is_about_a_key_that_there_is():
-    assert [start for start in READ_BY if not any(f"{key}.".startswith(f"{start}.") for key in LEAVES)] == []
+def test_a_key_is_in_the_slices_of_the_stages_that_read_it_and_of_no_other():
+    assert read_by() == json.loads(READ_BY.read_text())
     assert OTHER.keys() <= LEAVES.keys()
-
-
-def test_every_stage_has_jobs_here():
-    assert {stage for stage, ats in jobs(Plan(from_mapping(CONFIG))).items() if ats} == set(stages())
 
 
 @pytest.mark.parametrize("rounds", [3, 9, 12, 30])
@@ -375,14 +263,10 @@ def test_a_further_agent_and_a_method_that_plays_with_it_repeat_no_job():
     one = Plan(from_mapping(merge(CONFIG, {"methods": list(METHODS[:-1])})))
     more = {"agents": {"third": {"name": "transcript"}}, "define": {"new": {"base": "flat_grpo", "agent": "third"}}}
     two = Plan(from_mapping(merge(CONFIG, {"methods": [*METHODS, "new"], **more})))
-    compared = 0
-    for stage, ats in jobs(one).items():
-        for at in ats if stage not in ("config", "report", "track") else ():
-            assert two.slice(stage, at) == one.slice(stage, at), (stage, at)
-            assert two.inputs(stage, at) == one.inputs(stage, at), (stage, at)
-            assert two.outputs(stage, at) == one.outputs(stage, at), (stage, at)
-            compared += 1
-    assert compared > 100
+    for step in nonempty(step for step in every_job(one) if step[0] not in ("config", "report", "track")):
+        assert two.slice(*step) == one.slice(*step), step
+        assert two.inputs(*step) == one.inputs(*step), step
+        assert two.outputs(*step) == one.outputs(*step), step
 
 
 def test_another_measure_that_is_read_does_not_repeat_what_reads_the_first():
@@ -398,9 +282,9 @@ def test_another_measure_that_is_read_does_not_repeat_what_reads_the_first():
 
 def test_the_time_limit_of_an_environment_reaches_every_job_that_plays():
     plan = Plan(from_mapping(merge(CONFIG, {"env": {"timeout": 7.5}})))
-    for stage in ("demos", "measures", *sorted(PLAYING)):
-        for at in nonempty(jobs(plan)[stage]):
-            assert plan.job(stage, at).runtime_options.timeout == 7.5, stage
+    playing = {"demos", "measures", "rollout", "continuations", "forks", "eval", "branch"}
+    limits = {(stage, plan.job(stage, at).runtime_options.timeout) for stage, at in every_job(plan) if stage in playing}
+    assert limits == {(stage, 7.5) for stage in playing}
 
 
 def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
@@ -416,14 +300,17 @@ def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
 
 def test_a_slice_that_is_kept_for_several_jobs_is_that_of_each():
     """`varies_by` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
-    kept = Plan(from_mapping(CONFIG))
-    for stage, ats in nonempty(jobs(kept).items()):
-        for at in ats:
-            assert kept.slice(stage, at) == load(stage).slice(Plan(from_mapping(CONFIG)), at), (stage, at)
+    kept, fresh = (Plan(from_mapping(CONFIG)) for _ in range(2))
+    for stage, at in nonempty(jobs()):
+        assert kept.slice(stage, at) == load(stage).slice(fresh, at), (stage, at)
 
 
 def test_slices_survive_as_the_plain_data_that_a_job_is_described_by():
-    for stage, parts in before().items():
-        for part in parts:
-            plain = json.loads(json.dumps(part.model_dump(mode="json")))
-            assert load(stage).part.model_validate(plain) == part, stage
+    plan = Plan(from_mapping(CONFIG))
+    for stage, at in nonempty(jobs()):
+        part = plan.slice(stage, at)
+        assert load(stage).part.model_validate(json.loads(json.dumps(part.model_dump(mode="json")))) == part, stage
+
+
+if __name__ == "__main__":
+    READ_BY.write_text(json.dumps(read_by(), indent=1) + "\n")
