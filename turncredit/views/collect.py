@@ -13,6 +13,7 @@ import pandas as pd
 
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout, Located, refuse_old
+from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
 from turncredit.errors import UserError
@@ -21,7 +22,9 @@ from turncredit.views.agent_contexts import Contexts, read_contexts
 from turncredit.views.experiments import read_config
 
 #: The measures of the rounds' turns, by view.
-ANALYSES = ("fidelity", "gradients", "leaks", "invariants")
+ANALYSES = tuple(
+    kind.schema for one in stages_in("audit") if one.policy != "samples" for kind in one.makes.values() if kind.schema
+)
 
 
 @dataclass(frozen=True)
