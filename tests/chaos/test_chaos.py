@@ -151,7 +151,7 @@ def test_the_record_goes_on_behind_a_line_that_was_cut_short(tmp_path):
 
 
 def test_metrics_of_another_version_have_no_hashes_and_are_read(made):
-    from turncredit.views.sql_views import read_metrics
+    from turncredit.data.metrics import read_metrics
 
     path = Path(made.plan.metrics(*step(made.plan, "credit")))
     data = json.loads(path.read_text())

@@ -23,9 +23,9 @@ from turncredit.pipeline.blocks import resource_of_block
 from turncredit.pipeline.job import At
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.resources.advice import ADVICE
 from turncredit.pipeline.resources.assumed import HOST, REQUEST, STARTS
 from turncredit.pipeline.resources.gpu_time import longest
+from turncredit.pipeline.resources.requests import ADVICE
 from turncredit.pipeline.resources.work import Work
 from turncredit.policy.shapes import PUBLISHED
 

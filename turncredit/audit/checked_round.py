@@ -77,8 +77,8 @@ class RoundFiles(BaseModel):
     def all(self) -> list[tuple[str, Path]]:
         """(schema, path) of every table."""
         single = [(name, getattr(self, name)) for name in ("turns", "measures", "updates", "evals")]
-        by_method = ("credits", "values", "continuations", "forks")
-        many = [(name, path) for name in by_method for path in dict.fromkeys(getattr(self, name).values())]
+        by_method = [(name, files) for name, files in self if isinstance(files, dict)]
+        many = [(name, path) for name, files in by_method for path in dict.fromkeys(files.values())]
         return [
             *((name, path) for name, path in single if path is not None),
             *many,
@@ -86,9 +86,25 @@ class RoundFiles(BaseModel):
             *self.beside,
         ]
 
+    def on_disk(self) -> RoundFiles:
+        """Only the files that are on disk; turns and measures in any case."""
+        return RoundFiles.model_validate({name: _existing(name, files) for name, files in self})
+
     def beside_of(self, schema: str) -> list[Path]:
         """The further tables with this schema."""
         return [path for name, path in self.beside if name == schema]
+
+
+def _existing(name: str, files: Any) -> Any:
+    """What exists of the value of a field of `RoundFiles`."""
+    match files:
+        case dict():
+            return {key: path for key, path in files.items() if path.exists()}
+        case tuple():
+            return tuple(file for file in files if (file[1] if name == "beside" else file).exists())
+        case Path() if name not in ("turns", "measures") and not files.exists():
+            return None
+    return files
 
 
 class Round:

@@ -81,10 +81,10 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
             files = round_files(plan, method, seed, round)
             if not files.turns.exists() and not (round == 1 and files.credits[method].exists()):
                 break
-            yield settings, on_disk(files)
+            yield settings, files.on_disk()
     for at in plan.audited:
         if Path(plan.layout.path("branches", at.keys)).exists():
-            yield check_settings(plan, at.policy, plan.audit_methods), on_disk(audited_files(plan, at))
+            yield check_settings(plan, at.policy, plan.audit_methods), audited_files(plan, at).on_disk()
 
 
 def already_reported(row: Mapping[str, Any], comparison: integrity.Compared) -> bool:
@@ -134,19 +134,3 @@ def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunUpdate, Spen
         sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))
         spent[at] = Spent(log.num_rows, sequences, tokens)
     return spent
-
-
-def on_disk(files: RoundFiles) -> RoundFiles:
-    """Only the files that are on disk; the turns in any case."""
-    return files.model_copy(
-        update={
-            **{name: {key: path for key, path in getattr(files, name).items() if path.exists()} for name in _BY_METHOD},
-            **{name: path if path and path.exists() else None for name in _SINGLE if (path := getattr(files, name))},
-            "labels": tuple(path for path in files.labels if path.exists()),
-            "beside": tuple((name, path) for name, path in files.beside if path.exists()),
-        }
-    )
-
-
-_BY_METHOD = ("credits", "values", "continuations", "forks")
-_SINGLE = ("updates", "evals", "policy")

@@ -25,158 +25,96 @@ MEASURES = {"progress": ("progress_before", "progress"), "distance": ("distance_
 MEASURED = tuple(column for columns in MEASURES.values() for column in columns)
 META = b"turncredit"
 
-_key_fields = [
-    pa.field("group_id", pa.string(), nullable=False),
-    pa.field("rollout_id", pa.string(), nullable=False),
-    pa.field("turn", pa.int32(), nullable=False),
-]
+#: What identifies a turn, and the columns of a turn that a policy sampled, in the notation of `_fields`.
+_KEYED = "group_id rollout_id turn:int32"
+_TURN = (
+    f"{_KEYED} "
+    "env split task_id family goal observation context_reset:bool prompt_ids:[int32] response_ids:[int32] "
+    "response_logprobs:[float32] response_text action valid:bool well_formed:bool admissible:[string]? "
+    "next_observation reward:float64 failed:bool? error_reply:bool? done:bool success:bool score:float64 "
+    "policy_id agent seed:int64 temperature:float64 created_by"
+)
 
 
-def _fields(**types: pa.DataType) -> list[pa.Field]:
-    """Required fields, one per keyword."""
-    return [pa.field(name, kind, nullable=False) for name, kind in types.items()]
+def _fields(text: str) -> pa.Schema:
+    """A schema in words: `name:type` for each column, text where no type is given, `?` where it may be null."""
+    fields = []
+    for word in text.split():
+        name, _, kind = word.rstrip("?").partition(":")
+        item = pa.type_for_alias(kind.strip("[]") or "string")
+        fields.append(pa.field(name, pa.list_(item) if "[" in kind else item, nullable=word.endswith("?")))
+    return pa.schema(fields)
 
 
-def _optional(**types: pa.DataType) -> list[pa.Field]:
-    """Fields that may be null, one per keyword."""
-    return [pa.field(name, kind, nullable=True) for name, kind in types.items()]
-
-
-_s, _f32, _f64, _i32, _i64, _b = pa.string(), pa.float32(), pa.float64(), pa.int32(), pa.int64(), pa.bool_()
-
-_turn_fields = [
-    *_key_fields,
-    *_fields(env=_s, split=_s, task_id=_s, family=_s, goal=_s, observation=_s),
-    *_fields(context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
-    *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b, well_formed=_b),
-    *_optional(admissible=pa.list_(_s)),
-    *_fields(next_observation=_s, reward=_f64),
-    *_optional(failed=_b, error_reply=_b),
-    *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
-    *_fields(temperature=_f64, created_by=_s),
-]
-
-#: name -> (version, fields, whether further columns may follow)
-SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
+#: name -> (version, columns); `...`: further columns may follow
+_TABLES = {
     # One row per game.
-    "tasks": (
-        1,
-        pa.schema(
-            [
-                *_fields(task_id=_s, env=_s, split=_s, family=_s, goal=_s, source=_s),
-                *_optional(seed=_i64, optimal_length=_i32),
-                *_fields(game=_s),
-            ]
-        ),
-        True,
-    ),
+    "tasks": (1, "task_id env split family goal source seed:int64? optimal_length:int32? game ..."),
     # One row per turn. `prompt_ids` are the tokens that entered the context since the last response (all of it
     # where `context_reset`), so a context is the concatenation of prompts and responses since the last reset and
     # no token is stored twice.
     # `failed` and `error_reply`: what the environment counts as a failed action (envs/failures.py).
     # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
     # The agent's own columns (`AgentSpec.turn_columns`) follow.
-    "turns": (3, pa.schema(_turn_fields), True),
+    "turns": (3, f"{_TURN} ..."),
     # One row per turn of a rollout that forked from a state of another one: as `turns`, but numbered from its own first
     # turn, which leaves the state before turn `parent_turn` of `parent_rollout_id` (a rollout of the turns, or a fork).
     # Its first prompt is the whole context there; rewards, score and returns are those from there on.
-    "forks": (1, pa.schema([*_turn_fields, *_fields(parent_rollout_id=_s, parent_turn=_i32)]), True),
+    "forks": (1, f"{_TURN} parent_rollout_id parent_turn:int32 ..."),
     # One row per turn of another framework's rollouts (turncredit.bridges.importers): what its files say, and no more.
     # `source`: file and line. Columns that none of the turns has a value for are left out.
     "imported": (
         1,
-        pa.schema(
-            [
-                *_key_fields,
-                *_fields(reward=_f64),
-                *_optional(done=_b),
-                *_fields(source=_s),
-                *_optional(task_id=_s, goal=_s, observation=_s, response_text=_s, action=_s, next_observation=_s),
-                *_optional(success=_b, context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
-                *_optional(response_logprobs=pa.list_(_f32)),
-            ]
-        ),
-        True,
+        f"{_KEYED} reward:float64 done:bool? source task_id? goal? observation? response_text? action? "
+        "next_observation? success:bool? context_reset:bool? prompt_ids:[int32]? response_ids:[int32]? "
+        "response_logprobs:[float32]? ...",
     ),
     # One row per turn: a method's advantage for it. Components are further float columns.
-    "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
+    "credits": (1, f"{_KEYED} method advantage:float64 ..."),
     # One row per turn: sums over several continuations that were sampled from the state before it. Returns are of the
     # turns from there on, undiscounted.
     "continuations": (
         1,
-        pa.schema(
-            [
-                *_key_fields,
-                *_fields(policy_id=_s, temperature=_f64, continuations=_i32, return_sum=_f64, return_square_sum=_f64),
-                *_fields(turns_played=_i32, tokens=_i64),
-            ]
-        ),
-        True,
+        f"{_KEYED} policy_id temperature:float64 continuations:int32 return_sum:float64 "
+        "return_square_sum:float64 turns_played:int32 tokens:int64 ...",
     ),
     # One row per turn: the environment's state before and after the action. Null if the environment lacks the measure.
     "measures": (
         1,
-        pa.schema([*_key_fields, *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32)]),
-        False,
+        f"{_KEYED} progress_before:float64? progress:float64? distance_before:int32? distance:int32?",
     ),
     # One row per turn: a judge's label. `role` is null if no label could be obtained; `reason` then explains why.
     "labels": (
         1,
-        pa.schema(
-            [
-                *_key_fields,
-                *_fields(judge=_s),
-                *_optional(role=_s, score=_f64, evidence=_s, reason=_s),
-                *_fields(prompt_hash=_s, cached=_b),
-                *_optional(tokens_in=_i32, tokens_out=_i32, seconds=_f64),
-            ]
-        ),
-        True,
+        f"{_KEYED} judge role? score:float64? evidence? reason? prompt_hash cached:bool tokens_in:int32? "
+        "tokens_out:int32? seconds:float64? ...",
     ),
     # One row per question to an LLM judge, from any job: `key` is the hash of model, ask, prompt version, prompt and
     # decoding parameters.
     "judge_cache": (
         1,
-        pa.schema(
-            [
-                *_fields(key=_s, model=_s, ask=_s, prompt_version=_s, prompt=_s, decoding=_s, answer=_s),
-                *_optional(finish_reason=_s, tokens_in=_i32, tokens_out=_i32),
-                *_fields(seconds=_f64),
-            ]
-        ),
-        False,
+        "key model ask prompt_version prompt decoding answer finish_reason? tokens_in:int32? "
+        "tokens_out:int32? seconds:float64",
     ),
     # One row per turn: the policy's hidden state at one of its points (after the observation, or after the action).
-    "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
+    "hiddens": (1, f"{_KEYED} policy_id hidden:[float16] ..."),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
     # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled. If
     # the reader is `gold` or `gold_sft`: of the gold answer instead, had the turn given it.
-    "logprobs": (1, pa.schema([*_key_fields, *_fields(tokens=_i32, logprob=_f64, sampled=_f64, policy_id=_s)]), False),
+    "logprobs": (1, f"{_KEYED} tokens:int32 logprob:float64 sampled:float64 policy_id"),
     # One row per turn: the outputs of a learned credit model. Further outputs are further columns.
-    "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),
+    "values": (1, f"{_KEYED} model ..."),
     # One row per turn of a demonstration, as text; `imitate` is false where the action was noise.
     "demos": (
         1,
-        pa.schema(
-            [
-                *_key_fields,
-                *_fields(task_id=_s, family=_s, goal=_s, observation=_s, admissible=pa.list_(_s), action=_s),
-                *_fields(valid=_b, imitate=_b, next_observation=_s, success=_b),
-            ]
-        ),
-        True,
+        f"{_KEYED} task_id family goal observation admissible:[string] action valid:bool imitate:bool "
+        "next_observation success:bool ...",
     ),
     # One row per evaluated rollout: success is counted once per rollout, never per turn.
     "evals": (
         1,
-        pa.schema(
-            [
-                *_fields(policy_id=_s, method=_s, seed=_i64, round=_i32, mode=_s, split=_s, task_id=_s),
-                *_fields(family=_s, repeat=_i32, success=_b, score=_f64, turns=_i32, invalid=_i32),
-                *_fields(tokens=_i64),
-            ]
-        ),
-        True,
+        "policy_id method seed:int64 round:int32 mode split task_id family repeat:int32 success:bool "
+        "score:float64 turns:int32 invalid:int32 tokens:int64 ...",
     ),
     # One row per optimiser step. Apart from `labels` and `judge_cache`, no table holds a time:
     # the same seed gives the same bytes.
@@ -185,84 +123,45 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # clip_fraction, ratio_max, entropy   over the tokens that were computed; null where there were none
     "updates": (
         2,
-        pa.schema(
-            [
-                *_fields(policy_id=_s, step=_i32, epoch=_i32, loss=_f64, grad_norm=_f64, lr=_f64),
-                *_fields(tokens=_i64, sequences=_i64, zero_sequences=_i64),
-                *_optional(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, kl=_f64),
-            ]
-        ),
-        True,
+        "policy_id step:int32 epoch:int32 loss:float64 grad_norm:float64 lr:float64 tokens:int64 "
+        "sequences:int64 zero_sequences:int64 clip_fraction:float64? ratio_max:float64? entropy:float64? "
+        "kl:float64? ...",
     ),
     # One row per SFT step.
-    "sft_log": (1, pa.schema(_fields(step=_i32, loss=_f64, lr=_f64, tokens=_i64)), True),
+    "sft_log": (1, "step:int32 loss:float64 lr:float64 tokens:int64 ..."),
     # One row per number in the report: the SQL that gives it and the files, below the experiment's folder, it reads.
     "summary": (
         1,
-        pa.schema(
-            [
-                *_fields(table=_s, row=_s, column=_s),
-                *_optional(value=_f64, low=_f64, high=_f64, n=_i64),
-                *_fields(unit=_s, note=_s, path=_s, sql=_s),
-            ]
-        ),
-        False,
+        "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql",
     ),
     # One row per branched turn: its true value before the action (v), after it (q) and their difference, for the policy
     # that acted, with standard errors; `*_reference` the same for the noisy expert, `distance_change` the planner's.
     "branches": (
         1,
-        pa.schema(
-            [
-                *_key_fields,
-                *_fields(policy_id=_s, temperature=_f64, stratum=_s, v_true=_f64, v_se=_f64, q_true=_f64, q_se=_f64),
-                *_fields(advantage_true=_f64, advantage_true_se=_f64, continuations=_i32, turns_played=_i32),
-                *_fields(replayed=_b),
-                *_optional(distance_change=_f64, v_reference=_f64, q_reference=_f64),
-                *_optional(advantage_reference=_f64, advantage_reference_se=_f64),
-            ]
-        ),
-        True,
+        f"{_KEYED} policy_id temperature:float64 stratum v_true:float64 v_se:float64 q_true:float64 "
+        "q_se:float64 advantage_true:float64 advantage_true_se:float64 continuations:int32 turns_played:int32 "
+        "replayed:bool distance_change:float64? v_reference:float64? q_reference:float64? "
+        "advantage_reference:float64? advantage_reference_se:float64? ...",
     ),
     # One row per method, measure and subset of the branched turns: how well a method's credit agrees with the ground
     # truth (analysis/fidelity.py), and the score of the truth itself, given its errors. Null: undefined.
     "fidelity": (
         1,
-        pa.schema(
-            [
-                *_fields(method=_s, measure=_s, subset=_s),
-                *_optional(value=_f64, low=_f64, high=_f64),
-                *_fields(turns=_i64, groups=_i64),
-                *_optional(ceiling=_f64),
-            ]
-        ),
-        True,
+        "method measure subset value:float64? low:float64? high:float64? turns:int64 groups:int64 ceiling:float64? ...",
     ),
     # One row per method and measure: the policy gradient that its advantages give, signal against noise.
-    "gradients": (
-        1,
-        pa.schema([*_fields(method=_s, measure=_s), *_optional(value=_f64, low=_f64, high=_f64)]),
-        True,
-    ),
+    "gradients": (1, "method measure value:float64? low:float64? high:float64? ..."),
     # One row per measure of a learned credit model in one view of its inputs: does it know how a rollout ended from its
     # length or its last turn (analysis/leak_tests.py)? Null if nothing could be measured.
-    "leaks": (
-        1,
-        pa.schema([*_fields(method=_s, view=_s, measure=_s), *_optional(value=_f64, low=_f64, high=_f64)]),
-        True,
-    ),
+    "leaks": (1, "method view measure value:float64? low:float64? high:float64? ..."),
     # One row per invariant and round: whether it holds, the number of items checked, and the largest deviation.
-    "invariants": (
-        1,
-        pa.schema(
-            [
-                *_fields(run=_s, seed=_i64, round=_i32, name=_s, holds=_b),
-                *_optional(worst=_f64),
-                *_fields(detail=_s, checked=_i64),
-            ]
-        ),
-        False,
-    ),
+    "invariants": (1, "run seed:int64 round:int32 name holds:bool worst:float64? detail checked:int64"),
+}
+
+#: name -> (version, fields, whether further columns may follow)
+SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
+    name: (version, _fields(columns.removesuffix(" ...")), columns.endswith("..."))
+    for name, (version, columns) in _TABLES.items()
 }
 
 

@@ -22,13 +22,13 @@ from turncredit.config import stages
 from turncredit.config.layout import Layout, Located, keys_in
 from turncredit.config.layout import artifact as artifact_called
 from turncredit.data import provenance, tables
+from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, rounds
 from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, step_of
 from turncredit.pipeline.job import Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
-from turncredit.views.sql_views import read_metrics
 
 #: Stages whose artifacts do not say which settings and inputs they were made with.
 WITHOUT_PROVENANCE = ("config", "report", "track")

@@ -24,12 +24,12 @@ from typing import Any
 from turncredit import envs
 from turncredit.config import from_mapping, stages
 from turncredit.data.files import write_json
+from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
 from turncredit.pipeline import failures, live_progress, preflight
 from turncredit.pipeline.job import At, Job, Store
 from turncredit.pipeline.plan import Plan
-from turncredit.views.sql_views import metrics_hash, read_metrics
 
 
 @dataclass(frozen=True)

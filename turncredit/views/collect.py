@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout, Located, refuse_old
+from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
 from turncredit.errors import UserError
@@ -20,7 +21,9 @@ from turncredit.views import sql_views
 from turncredit.views.experiments import read_config
 
 #: The measures of the rounds' turns, by view.
-ANALYSES = ("fidelity", "gradients", "leaks", "invariants")
+ANALYSES = tuple(
+    kind.schema for one in stages_in("audit") if one.policy != "samples" for kind in one.makes.values() if kind.schema
+)
 #: The columns that the report reads of tables with a row per turn, by view.
 _COLUMNS = {
     "turns": "turn_id, experiment, policy, seed, round, group_id, rollout_id, success, valid",

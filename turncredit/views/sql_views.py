@@ -8,14 +8,12 @@ million turns (benchmarks/sql).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 from turncredit.config.layout import JUDGE_CACHE, KEYS, Layout, Located, regex
 from turncredit.config.stages import artifacts
 from turncredit.data import provenance, tables
+from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.views.experiments import paid_by, played_for, read_config, run_rounds
 
@@ -341,29 +340,6 @@ def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
                     where = {"experiment": layout.root.name, "artifact": name, **file.keys, "path": str(file.path)}
                     rows.append({**where, **plain, **as_json})
     return pa.Table.from_pylist(rows, schema=PROVENANCE_SCHEMA)
-
-
-def read_metrics(path: Path) -> dict:
-    """A stage's metrics file: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
-
-    Raises UserError for a file that is not a JSON object with these keys.
-    """
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again to remake it") from None
-    absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
-    if absent:
-        raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
-    if "hash" in data and data["hash"] != metrics_hash(data):
-        raise UserError(f"{path}: changed since it was written; delete it and run again to remake it")
-    return data
-
-
-def metrics_hash(data: Mapping[str, Any]) -> str:
-    """The hash of what a metrics file says, but for its own `hash`."""
-    text = json.dumps({key: value for key, value in data.items() if key != "hash"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def stage_numbers(data: dict) -> dict[str, float]:

@@ -10,8 +10,7 @@ from turncredit.pipeline.job import At
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import A100, STARTS, TYPICAL
-from turncredit.pipeline.resources.lengths import mean_response, rebuilds_context
-from turncredit.pipeline.resources.work import Played, Work
+from turncredit.pipeline.resources.work import Played, Work, mean_response, rebuilds_context
 from turncredit.policy.shapes import BYTES
 
 
@@ -21,10 +20,9 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
 
 
 def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, At]]) -> list[float]:
-    """Seconds that each of the stages which one job runs in turn takes on its GPU, as `gpu_seconds`.
+    """`gpu_seconds` of each of the stages that one job runs in turn.
 
-    The first one's include the start of the process. vLLM starts for the first that samples, sleeps until the next one,
-    and ends before a judge is served.
+    The first includes the start of the process. vLLM sleeps between stages that sample, and ends before a judge starts.
     """
     experiment, seconds = plan.experiment, []
     process = engine = False
@@ -42,21 +40,16 @@ def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, At]]) -> list[flo
         elif samples or served:
             start = STARTS.vllm + STARTS.vllm_a_billion * billions
         process, engine = True, samples or (engine and not served)
-        seconds.append(start + _computing(Work(plan, at, model), stage, served=served))
+        work, gpu_work = Work(plan, at, model), stages.stage(stage).gpu_work
+        computed = gpu_work(work) if gpu_work and not served else 0.0
+        if served:
+            start += _judging(work)
+        elif isinstance(computed, Played):
+            start += _sampling(work, computed)
+        else:
+            start += float(computed / (A100.operations * A100.reached))
+        seconds.append(start)
     return seconds
-
-
-def _computing(work: Work, stage: str, *, served: bool) -> float:
-    """Seconds of a stage without anything's start."""
-    if served:
-        return _judging(work)
-    gpu_work = stages.stage(stage).gpu_work
-    if gpu_work is None:
-        return 0.0
-    computed = gpu_work(work)
-    if isinstance(computed, Played):
-        return _sampling(work, computed)
-    return float(computed / (A100.operations * A100.reached))
 
 
 def longest(plan: Plan, stage: str) -> float:
@@ -87,9 +80,6 @@ def _sampling(work: Work, played: Played) -> float:
     fresh = work.length.mean / 2 if rebuilds_context(work.experiment) else TYPICAL.observation
     read = model.passes(int(played.rollouts * played.turns * fresh))
     return (decoded + read / (A100.operations * A100.reached)) / policy.sample_gpus
-
-
-# Labels of a judge that the job serves --------------------------------------------------------------------------------
 
 
 def _judging(work: Work) -> float:

@@ -1,13 +1,12 @@
 """The memory of a job: where its policy is, by part, and in main memory.
 
-Both are in one module, because both follow from the same sizes: weights that a GPU computes with have been read into
-main memory first.
+Weights that a GPU computes with have been read into main memory first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turncredit.config import Experiment, stages
@@ -15,8 +14,14 @@ from turncredit.credit.models.settings import replay_rounds
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import HOST, PASSES, REQUEST
-from turncredit.pipeline.resources.lengths import contexts, rebuilds_context, round_turns
-from turncredit.pipeline.resources.trained import saved, stepped_type, trained_parameters
+from turncredit.pipeline.resources.work import (
+    contexts,
+    rebuilds_context,
+    round_turns,
+    saved,
+    stepped_type,
+    trained_parameters,
+)
 from turncredit.policy.shapes import BYTES, Shapes
 
 
@@ -48,26 +53,26 @@ def need(plan: Plan, stage: str) -> Need:
     record = stages.stage(stage)
     match record.policy:
         case "trains":
-            return _largest(_training(one, model, stage) for one in _by_method(experiment))
+            needs = [_training(one, model, stage) for one in _by_method(experiment)]
         case "samples":
-            return _largest(_sampling(one, model, stage) for one in _by_method(experiment))
+            needs = [_sampling(one, model, stage) for one in _by_method(experiment)]
         case "reads":
-            return _reading(experiment, model, stage)
-    return Need(host=_hidden_states(plan, model)) if record.hiddens else Need()
+            needs = [_reading(experiment, model, stage)]
+        case _:
+            needs = [Need(host=_hidden_states(plan, model)) if record.hiddens else Need()]
+    return max(needs, key=lambda one: (one.total, one.host))
 
 
 def _by_method(experiment: Experiment) -> Iterator[Experiment]:
     """The experiment, and with the `rollout` and `update` of each trained method that has its own."""
     yield experiment
     for name in experiment.trained():
-        entry = experiment.define.get(name)
-        if entry is not None and (entry.rollout or entry.update):
-            sections = {section: experiment.section_for(name, section) for section in ("rollout", "update")}
-            yield experiment.model_copy(update=sections)
-
-
-def _largest(needs: Iterable[Need]) -> Need:
-    return max(needs, key=lambda one: (one.total, one.host))
+        yield experiment.model_copy(
+            update={
+                "rollout": experiment.section_for(name, "rollout"),
+                "update": experiment.section_for(name, "update"),
+            }
+        )
 
 
 def _weights(experiment: Experiment, model: Shapes) -> float:
@@ -87,11 +92,6 @@ def _tokens_of_a_pass(experiment: Experiment, model: Shapes, most: float) -> int
     return int(max(longest, min(experiment.update.tokens_per_pass, most)))
 
 
-def _adapted(experiment: Experiment) -> tuple[str, ...]:
-    """The projections that have adapters; none where all weights are trained."""
-    return experiment.policy.lora.targets if experiment.policy.lora else ()
-
-
 def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     """Weights, gradients, moments, activations and logits of SFT, an update, or an implicit reward model."""
     policy, update = experiment.policy, experiment.update
@@ -106,6 +106,7 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     sequences = experiment.sft.batch if stage == "sft" else update.minibatch * turns
     tokens = _tokens_of_a_pass(experiment, model, math.ceil(sequences / shards) * length)
     recomputed = stage == "update" and update.gradient_checkpointing
+    adapted = policy.lora.targets if policy.lora else ()
     # Forks of one process share what none of them writes (training/team.py): the base under an adapter, and the
     # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
     frozen, written = (copies, 0) if policy.lora else (0, copies)
@@ -117,7 +118,7 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     }
     passing = {
         "activations": processes
-        * float(model.activations(tokens, policy.dtype, recomputed=recomputed, adapted=_adapted(experiment))),
+        * float(model.activations(tokens, policy.dtype, recomputed=recomputed, adapted=adapted)),
         "logits": processes * _logits(model, tokens),
     }
     gpus = policy.train_gpus if stage != "implicit_model" else 1
@@ -155,7 +156,7 @@ def _spread(
 def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
     """Weights and caches of an engine, or of all that share a job's rollouts on the CPU.
 
-    Continuations of many states fill all slots; rollouts, evaluations and forks as many as there are of them.
+    Continuations of many states fill all slots.
     """
     policy, rollout = experiment.policy, experiment.rollout
     slots = rollout.slots
@@ -188,7 +189,8 @@ def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:
     if stage == "gradients":
         stepped = 4 if experiment.policy.lora else BYTES[dtype]
         parts["gradients"] = float(stepped * trained_parameters(experiment, model))
-        parts["activations"] = float(model.activations(tokens, dtype, adapted=_adapted(experiment)))
+        adapted = experiment.policy.lora.targets if experiment.policy.lora else ()
+        parts["activations"] = float(model.activations(tokens, dtype, adapted=adapted))
     else:
         parts["activations"] = model.activations(tokens, dtype) / model.layers
     return Need(parts, weights)

@@ -1,4 +1,4 @@
-"""What a job asks for: as the configuration says, the rest from the model's size and the work."""
+"""What a job asks for, whether that fits a GPU and its time, and the size of the results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,55 @@ from turncredit.config import ResourceConfig
 from turncredit.config.stages import policy_stages
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.resources.assumed import HOST, REQUEST
+from turncredit.pipeline.playing import plays
+from turncredit.pipeline.resources.assumed import A100, HOST, REQUEST, TYPICAL
 from turncredit.pipeline.resources.gpu_time import longest
 from turncredit.pipeline.resources.memory import need
+from turncredit.pipeline.resources.work import contexts, mean_response, rebuilds_context, round_turns, saved
 from turncredit.policy.shapes import BYTES
+
+_FINER = "train with LoRA (policy.lora), or in bfloat16 (policy.train_dtype, policy.moments_dtype)"
+#: what to do about the largest part of a job's memory
+ADVICE = {
+    "activations": "lower update.tokens_per_pass or sft.batch, or set update.gradient_checkpointing",
+    "logits": "lower update.tokens_per_pass",
+    "cache": "lower rollout.slots, or take the engine vllm",
+    **dict.fromkeys(("block's cache", "attention"), "take the engine vllm"),
+    **dict.fromkeys(("weights", "gradients", "moments", "a step"), _FINER),
+}
+
+
+def fits(plan: Plan, stage: str) -> str | None:
+    """One line about a job that does not fit into the memory of an 80 GB GPU; None if it does, or needs none."""
+    experiment = plan.experiment
+    if not experiment.gpus(stage):
+        return None
+    memory = need(plan, stage)
+    cache = memory.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
+    total = memory.total - cache
+    gpus = experiment.policy.sample_gpus if plays(stage) and experiment.policy.engine == "vllm" else 1
+    if experiment.serves(stage):
+        gpus = experiment.gpus(stage)  # as the server's own command splits it
+    sleeps = experiment.granularity != "stage" and experiment.policy.engine == "vllm" and not plays(stage)
+    free = A100.usable * A100.memory - (HOST.vllm_asleep if sleeps else 0.0)
+    if total <= free * gpus:
+        return None
+    largest = max(memory.model, key=lambda part: memory.model[part])
+    return (
+        f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {memory.model[largest] / 1e9:.0f} GB of them "
+        f"{largest}; {ADVICE[largest]}"
+    )
+
+
+def in_time(plan: Plan, stage: str) -> str | None:
+    """One line about a stage whose longest job takes longer than the time given for it; None if there is none."""
+    given, minutes = plan.experiment.resource(stage).runtime, longest(plan, stage) / 60
+    if given is None or minutes <= given:
+        return None
+    return (
+        f"{stage} takes about {minutes:,.0f} minutes, and resources.{stage}.runtime is {given}; raise it, or leave it "
+        f"out to ask for {REQUEST.slack:.0f} times what is estimated"
+    )
 
 
 def ordered(stages: Collection[str]) -> list[str]:
@@ -21,14 +66,13 @@ def ordered(stages: Collection[str]) -> list[str]:
 
 
 def resource(plan: Plan, stage: str) -> ResourceConfig:
-    """What a job of `stage` asks for: as the configuration says, the rest from the model's size and the work."""
+    """What a job of `stage` asks for: as configured, the rest from the model's size and the work."""
     given, gpu = plan.experiment.resource(stage), plan.experiment.gpus(stage)
-    asked = {
-        "gpu": gpu,
-        "mem_mb": given.mem_mb or _memory(plan, stage),
-        "runtime": given.runtime or _minutes(plan, stage),
-    }
-    return given.model_copy(update=asked)
+    # A job asks for several times what it is estimated to take on a GPU, and for an hour at least.
+    steps = math.ceil(REQUEST.slack * longest(plan, stage) / 60 / REQUEST.step_minutes)
+    minutes = max(REQUEST.least_minutes, steps * REQUEST.step_minutes)
+    memory = given.mem_mb or _memory(plan, stage)
+    return given.model_copy(update={"gpu": gpu, "mem_mb": memory, "runtime": given.runtime or minutes})
 
 
 def _memory(plan: Plan, stage: str) -> int:
@@ -58,12 +102,6 @@ def asleep_mb(plan: Plan) -> int:
     return _megabytes(HOST.vllm_process + waiting)
 
 
-def _minutes(plan: Plan, stage: str) -> int:
-    """Minutes of a job: what its longest is estimated to take on a GPU, several times over, and an hour at least."""
-    minutes = REQUEST.slack * longest(plan, stage) / 60
-    return max(REQUEST.least_minutes, math.ceil(minutes / REQUEST.step_minutes) * REQUEST.step_minutes)
-
-
 def requested(wanted: ResourceConfig) -> dict[str, int]:
     """Resources by Snakemake's names, but memory, which depends on the attempt.
 
@@ -71,3 +109,39 @@ def requested(wanted: ResourceConfig) -> dict[str, int]:
     """
     gpus = wanted.gpu or 0
     return {"runtime": wanted.runtime or REQUEST.least_minutes, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
+
+
+def disk(plan: Plan) -> dict[str, float]:
+    """Bytes of the experiment's results at their largest, by what they are; empty where the model is not known.
+
+    With `keep_policies: last` a run has the policies before and after a round, those that sampled audited rounds, and
+    the last policy of each job of several rounds. Tables are counted without compression.
+    """
+    experiment, model = plan.experiment, shapes(plan.experiment)
+    if model is None:
+        return {}
+    runs, rounds, starts = len(experiment.runs()), experiment.rounds, len(experiment.starts())
+    last = experiment.keep_policies == "last"
+    audited = len({at for at in plan.audited if at.round > 1})
+    kept = min(rounds, 2 if experiment.granularity == "stage" else len(experiment.blocks()) + 1) if last else rounds
+    policies = runs * kept + (audited if last else 0)
+    implicit = [name for name in experiment.trained() if plan.method(name).reader == "implicit"]
+    models = len(implicit) * len(experiment.seeds) * (kept if last else max(0, rounds - 1))
+    folder = saved(experiment, model, moments=experiment.update.keep_optimizer)
+    base = BYTES["float32" if experiment.policy.source == "scratch" else "bfloat16"] * model.parameters
+    length, turns = contexts(experiment, model), round_turns(experiment, model)
+    samplings = len(plan.samplings) * len(experiment.seeds)
+    sampled_rounds = runs * max(0, rounds - 1) + samplings
+    read = length.mean if rebuilds_context(experiment) else TYPICAL.observation + mean_response(experiment)
+    # Ids, log-probabilities and texts of a turn; a number a method for its credit.
+    a_turn = 4 * read + 8 * mean_response(experiment) + 2000
+    learned = [name for name in experiment.trained() if plan.learns(name)]
+    hiddens = len(learned) * len(experiment.seeds) * rounds * turns * TYPICAL.turns * model.hidden * 2
+    sizes = {
+        "base and SFT policies": starts * (base + saved(experiment, model, moments=False)),
+        f"policies ({policies}, {f'{kept} of each run at a time' if last else 'all kept'})": policies * folder,
+        f"implicit reward models ({models})": models * saved(experiment, model, moments=True),
+        "tables of turns": sampled_rounds * turns * TYPICAL.turns * a_turn,
+        "hidden states": hiddens,
+    }
+    return {what: size for what, size in sizes.items() if size}

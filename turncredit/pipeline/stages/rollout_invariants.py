@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from turncredit.audit.checked_round import RoundFiles
 from turncredit.config.layout import sampler_id
-from turncredit.config.stages import ROLLOUTS, Stage, table
+from turncredit.config.stages import ROLLOUTS, Stage, stages_in, table
 from turncredit.pipeline.job import At, Inputs
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.invariants import Config, check_settings, continuations_files, every_file, run
-
-#: The tables that the audit computes from the turns themselves, besides every method's credit.
-TABLES = ("branches", "fidelity", "gradients", "leaks")
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -25,7 +22,8 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     hiddens = {plan.read_by("hiddens", at, name) for name in plan.audit_learned}
     reading = [name for name in plan.audit_methods if "logprobs" in plan.method(name).needs]
     logprobs = {plan.read_by("logprobs", at, name) for name in reading}
-    audit_tables = [name for name in TABLES if name != "leaks" or plan.audit_learned]
+    audits = [one for one in stages_in("audit") if one.name != "rollout_invariants" and one.needed(plan, at.policy)]
+    audit_tables = [kind.name for one in audits for kind in one.makes.values() if kind.schema]
     return RoundFiles.model_validate(
         {
             "run": at.policy,

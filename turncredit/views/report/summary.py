@@ -24,9 +24,6 @@ from turncredit.views.report.predictors import Prediction, prediction_grid, pred
 from turncredit.views.report.selection import NO_DIFFERENCE, Sourced, agent_words, at_checkpoint, difference, paired
 from turncredit.views.report.verdict import Verdict, bounds_of, verdict
 
-#: The measures of each method's credit.
-_BY_METHOD = ("fidelity", "gradients", "leaks")
-
 
 @dataclass
 class Summary:
@@ -127,7 +124,8 @@ def _compare(results: Results) -> _Compared:
 def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
     """The rows' names by group: warm starts, methods of the runs, and those of which there is only credit."""
     effects = {**compared.differences, **({compared.baseline: NO_DIFFERENCE} if compared.differences else {})}
-    credited = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
+    by_method = [frame for name, frame in results.analysis.items() if name != "invariants"]
+    credited = {name for frame in by_method for name in frame["method"]}
     only_credited = sorted(credited - set(results.methods))
     return ordered(results, effects, [*results.experiment.starts(), *results.methods, *only_credited])
 

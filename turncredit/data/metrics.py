@@ -1,0 +1,34 @@
+"""The metrics file of a job, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turncredit.errors import UserError
+
+
+def read_metrics(path: Path) -> dict:
+    """A stage's metrics file: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
+
+    Raises UserError for a file that is not a JSON object with these keys.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again to remake it") from None
+    absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
+    if absent:
+        raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
+    if "hash" in data and data["hash"] != metrics_hash(data):
+        raise UserError(f"{path}: changed since it was written; delete it and run again to remake it")
+    return data
+
+
+def metrics_hash(data: Mapping[str, Any]) -> str:
+    """The hash of what a metrics file says, but for its own `hash`."""
+    text = json.dumps({key: value for key, value in data.items() if key != "hash"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
