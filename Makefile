@@ -15,6 +15,7 @@
 # make golden OLD=HEAD~1  no result has changed: nine experiments, with the code of a commit and with the present one, must
 #                 give the same bits; ONLY=tiny,run: some of them (tests/golden_runs.py). Kept in build/golden
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
+# make test-snakemake  the tests of planning on the oldest and the newest Snakemake that are allowed
 # make test-real  a part of make test alone: a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
@@ -35,7 +36,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud golden fuzz chaos test-vllm \
-    test-adapters test-image test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
+    test-adapters test-snakemake test-image test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
     lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -120,6 +121,16 @@ test: $(TEST_READY)
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py --ignore tests/integrations --ignore tests/adapters \
 	    -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
+
+# Snakemake alone is another one; what it depends on stays as it is.
+test-snakemake: $(LINT_READY)
+	for version in ==9.27.0 "<10"; do
+	    folder="build/snakemake$${version//[<=]/-}"
+	    $(PIP) --no-deps --upgrade --target "$$folder" "snakemake$$version"
+	    PYTHONPATH="$$PWD/$$folder" $(BIN)/python -m snakemake --version
+	    PYTHONPATH="$$PWD/$$folder" OMP_NUM_THREADS=1 $(PYTEST) tests/pipeline/test_rules.py tests/pipeline/test_dag.py \
+	        tests/pipeline/test_granularity.py tests/pipeline/test_audit_dag.py tests/workflow
+	done
 
 test-real: $(LINT_READY)
 	$(REAL_PACKAGES)
