@@ -44,6 +44,11 @@ def page(finished, tmp_path_factory):
     return out, metrics
 
 
+@pytest.fixture(scope="module")
+def summary(finished):
+    return summarise(collect(finished))
+
+
 def cell(summary, grid: str, row: str, column: str):
     return next(found for found in summary.grids if found.name == grid).rows[row].get(column)
 
@@ -68,22 +73,21 @@ def test_names_with_an_apostrophe_are_quoted_in_sql(tmp_path, monkeypatch):
     assert [value for _, value in answers(rows, tmp_path)] == pytest.approx(given, abs=1e-12, nan_ok=True)
 
 
-def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the_interval(finished):
+def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the_interval(summary):
     columns = {"policy": "p", "round": 1, "method": "m", "measure": "regression_auc", "subset": "all", "groups": 20}
     seeds = {"seed": [0, 1, 2], "value": [0.6, None, 0.7], "low": [0.5, None, 0.6], "high": [0.7, None, 0.8]}
     rows = pd.DataFrame({"experiment": "synthetic", **seeds, **columns, "turns": [40, 0, 50]})
     connection = in_memory({"fidelity": pa.Table.from_pandas(rows)})
-    results = replace(collect(finished), connection=connection, analysis={"fidelity": rows})
+    results = replace(summary.results, connection=connection, analysis={"fidelity": rows})
     keys = {"method": "m", "measure": "regression_auc", "subset": "all"}
     found = diagnostics.measure(diagnostics.Audited(results, "p", 1), "fidelity", **keys)
     assert (found.value, found.n, found.note) == (pytest.approx(0.65), 90, "2 of 3 seeds")
     assert found.low < 0.65 < found.high
 
 
-def test_a_ratio_of_nothing_is_no_number(finished):
-    results = collect(finished)
+def test_a_ratio_of_nothing_is_no_number(summary):
     for query in ("SELECT sum(turns) / 0 FROM evals", "SELECT avg(turns) FROM evals WHERE false"):
-        assert np.isnan(results.value(query))
+        assert np.isnan(summary.results.value(query))
 
 
 def test_every_number_names_files_that_exist(finished, page):
@@ -154,45 +158,36 @@ def test_pictures_for_the_readme_are_whole_and_on_white(page):
     assert (page[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_final_is_the_mean_of_the_last_three_rounds_over_finished_seeds(finished):
-    results = collect(finished)
-    summary = summarise(results)
-    frame = results.evals[(results.evals["method"] == "flat_grpo") & results.evals["round"].isin([3, 4, 5])]
+def test_final_is_the_mean_of_the_last_three_rounds_over_finished_seeds(summary):
+    evals = summary.results.evals
+    frame = evals[(evals["method"] == "flat_grpo") & evals["round"].isin([3, 4, 5])]
     expected = frame.groupby(["seed", "round"])["success"].mean().mean()
     assert cell(summary, "final", "flat_grpo", "final").value == pytest.approx(expected)
 
 
-def test_best_is_labelled_and_never_below_last(finished):
-    summary = summarise(collect(finished))
-    for method in synthetic.CEILINGS:
-        best, last = (cell(summary, "final", method, name).value for name in ("best", "last"))
-        assert best >= last
+def test_every_method_has_final_last_and_best_sizes_before_p_and_best_says_that_it_is_optimistic(summary):
     grid = summary.sections["final"][0]
-    column = next(column for column in grid.columns if column.key == "best")
-    assert "selected on these games" in column.heading
-    assert "optimistic" in column.meaning
-
-
-def test_best_is_each_seeds_best_round_with_an_interval_over_seeds(finished):
-    results = collect(finished)
-    evals = results.evals[results.evals["method"] == "flat_grpo"]
-    by_seed = evals.groupby(["seed", "round"])["success"].mean().groupby("seed").max()
-    best = cell(summarise(results), "final", "flat_grpo", "best")
-    assert best.value == pytest.approx(by_seed.mean())
-    half = stats.t.ppf(0.975, 1) * by_seed.std() / np.sqrt(2)
-    assert (best.low, best.high) == pytest.approx((max(best.value - half, 0), min(best.value + half, 1)))
-    assert "over seeds only" in best.note
-
-
-def test_every_method_has_final_last_and_best_and_the_headline_comes_first(finished):
-    grid = summarise(collect(finished)).sections["final"][0]
     for method in synthetic.CEILINGS:
         for key in ("final", "last", "best"):
             number = grid.rows[method][key]
             assert number.low <= number.value <= number.high, (method, key)
-    keys = [column.key for column in grid.columns]
-    assert keys[0] == "final"
+        assert grid.rows[method]["best"].value >= grid.rows[method]["last"].value
+    columns = {column.key: column for column in grid.columns}
+    keys = list(columns)
+    assert (keys[:2], keys[-1]) == (["final", "minus_baseline"], "holm")
     assert keys.index("best") > keys.index("minus_baseline")
+    assert "selected on these games" in columns["best"].heading
+    assert "optimistic" in columns["best"].meaning
+
+
+def test_best_is_each_seeds_best_round_with_an_interval_over_seeds(summary):
+    evals = summary.results.evals[summary.results.evals["method"] == "flat_grpo"]
+    by_seed = evals.groupby(["seed", "round"])["success"].mean().groupby("seed").max()
+    best = cell(summary, "final", "flat_grpo", "best")
+    assert best.value == pytest.approx(by_seed.mean())
+    half = stats.t.ppf(0.975, 1) * by_seed.std() / np.sqrt(2)
+    assert (best.low, best.high) == pytest.approx((max(best.value - half, 0), min(best.value + half, 1)))
+    assert "over seeds only" in best.note
 
 
 def test_a_best_checkpoint_of_one_seed_has_no_interval(tmp_path):
@@ -200,12 +195,6 @@ def test_a_best_checkpoint_of_one_seed_has_no_interval(tmp_path):
     folder = synthetic.make(tmp_path, config, turns=False)
     best = cell(summarise(collect(folder)), "final", "flat_grpo", "best")
     assert (best.low, best.high, best.interval) == (None, None, "")
-
-
-def test_sizes_and_intervals_stand_before_p(finished):
-    keys = [column.key for column in summarise(collect(finished)).sections["final"][0].columns]
-    assert keys[:2] == ["final", "minus_baseline"]
-    assert keys[-1] == "holm"
 
 
 def test_a_column_for_variants_is_there_where_there_are_any(tmp_path):
@@ -276,17 +265,14 @@ def test_the_baselines_own_variants_are_no_families():
     assert (found.families, found.variants) == ({"gigpo": 0.02}, {"penalised": 0.01})
 
 
-def test_a_variant_belongs_to_a_family():
+def test_a_variant_belongs_to_a_family_which_is_named_after_one_of_its_methods():
     assert [name for name, method in METHODS.items() if method.role == "variant" and not method.family] == []
-
-
-def test_every_family_is_named_after_one_of_its_methods():
     for name, method in METHODS.items():
         assert METHODS[method.family or name].family is None, name
 
 
-def test_the_training_curve_begins_with_the_shared_rollouts(finished):
-    training = collect(finished).training
+def test_the_training_curve_begins_with_the_shared_rollouts(summary):
+    training = summary.results.training
     first = training[training["round"] == 1]
     assert first.groupby("seed")["successes"].nunique().eq(1).all()
     assert set(first["method"]) == set(synthetic.CEILINGS)
@@ -483,13 +469,13 @@ def test_an_evaluation_in_another_runs_folder_is_refused(tmp_path):
         collect(folder)
 
 
-def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
+def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, summary, capsys):
     module.print_table(finished)
     out = capsys.readouterr().out
     assert "\x1b" not in out
     lines = out.splitlines()
     row = next(line for line in lines if line.strip().startswith("oracle_progress"))
-    number = cell(summarise(collect(finished)), "final", "oracle_progress", "final")
+    number = cell(summary, "final", "oracle_progress", "final")
     assert f"{number.text} [{number.interval.replace(' to ', ', ')}]" in row
     assert any("tells methods apart" in line for line in lines)
 
@@ -500,10 +486,10 @@ def test_samplings_of_the_sft_policy_are_told_apart_in_words():
     assert sampler("gigpo") == "gigpo"
 
 
-def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished, capsys):
+def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished, summary, capsys):
     results_table.main(str(finished), "final")
     words, _, title, _, heads, _, *rows = capsys.readouterr().out.strip().split("\n")
-    assert words == summarise(collect(finished)).comparisons
+    assert words == summary.comparisons
     assert title == "**Final success**"
     assert heads.index("above flat_grpo") < heads.index("best checkpoint") < heads.index("p, families")
     row = next(row for row in rows if row.startswith("| `has_progressive` |"))
