@@ -192,7 +192,7 @@ def test_the_stage_writes_the_table_and_the_same_numbers_as_json(paths, tmp_path
             "credits": [str(paths["credits"])],
             "labels": [],
         }
-        job.output = {name: str(tmp_path / f"{number}.{name}") for name in job.outputs}
+        job.output = {name: str(tmp_path / f"{number}.{name}") for name in job.makes}
         metrics = load("fidelity").run(job)
         made.append(Path(job.output["fidelity"]))
     assert (metrics["turns"], metrics["methods"]) == (240, 2)
