@@ -13,7 +13,7 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.config.judge import judge_name
-from turncredit.config.layout import KEYS, of_sft, refuse_old
+from turncredit.config.layout import KEYS, of_sft
 from turncredit.config.stages import made_by, stages
 from turncredit.config.warm_starts import SFT, is_start
 from turncredit.data import provenance
@@ -62,7 +62,6 @@ def where(
             )
         plan, stage = plan_of(configfile, results, config, installed=False), stage_of[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
-    refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
 
 

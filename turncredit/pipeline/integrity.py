@@ -29,9 +29,6 @@ from turncredit.pipeline.job import Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
-#: Stages whose artifacts do not say which settings and inputs they were made with.
-WITHOUT_PROVENANCE = ("config", "report", "track")
-
 
 class Problem(NamedTuple):
     """An artifact that must be made again: what is wrong with it, where, why, and its job."""
@@ -151,7 +148,7 @@ Recorded = dict[str, dict[str, Any]]
 
 
 def _recorded(step: Step, files: JobFiles) -> Recorded:
-    if step[0] in WITHOUT_PROVENANCE:
+    if stages.stage(step[0]).local:  # these artifacts do not say which settings and inputs they were made with
         return {}
     records = {path: provenance.made_from(path) for path in files.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in records.items() if made_by}
@@ -216,7 +213,7 @@ def _provenance(
     same: set[str] = set()
     other: dict[str, list[tuple[str, Step]]] = {}
     for step, files in jobs.items():
-        if step[0] in WITHOUT_PROVENANCE or not all(map(os.path.exists, files.reads.values())):
+        if stages.stage(step[0]).local or not all(map(os.path.exists, files.reads.values())):
             continue
         config_hash = provenance.config_hash(plan.settings(*step))
         for path, made_by in recorded[step].items():

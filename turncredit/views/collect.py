@@ -12,7 +12,7 @@ import duckdb
 import pandas as pd
 
 from turncredit.config import Experiment
-from turncredit.config.layout import Layout, Located, refuse_old
+from turncredit.config.layout import Layout, Located
 from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
@@ -78,7 +78,6 @@ def collect(
     Raises UserError for a folder without evaluations, and TableError for a damaged or foreign table.
     """
     folder = Path(results).resolve()
-    refuse_old(folder)
     experiment = experiment or read_config(folder)
     layout = make_layout(folder)
     evals = _evals(layout)
