@@ -39,9 +39,7 @@ def checked_plan():
         refuse_lost(files, config)
         # Without a shared file system jobs do not run where Snakemake does, so only they know what is there.
         checks.check(experiment, installed=not (STORED and workflow.is_main_process))
-        plan = Plan(experiment)
-        layout.refuse_old(plan.layout.root)
-        return plan
+        return Plan(experiment)
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)

@@ -12,7 +12,6 @@ from turncredit.config.layout import (
     fill,
     keys_in,
     of_sft,
-    refuse_old,
     sampled_by,
     sampler_id,
     shell_pattern,
@@ -152,17 +151,3 @@ def test_the_warm_start_of_the_experiments_own_agent_lies_where_it_always_did():
         "sft/metrics/base.json",
         "sft/metrics/sft.json",
     ]
-
-
-@pytest.mark.parametrize("place", ["sft/rollouts/t4k4T1.0", "audit/gigpo", "sft/evals"])
-def test_results_of_the_old_layout_are_refused_in_one_line(tmp_path, place):
-    (tmp_path / place).mkdir(parents=True)
-    with pytest.raises(UserError, match=r"layout of turncredit 0\.1") as told:
-        refuse_old(tmp_path)
-    assert "\n" not in str(told.value)
-
-
-def test_results_of_this_layout_are_not_refused(tmp_path):
-    (tmp_path / "rollouts" / "sft-t4k4T1.0").mkdir(parents=True)
-    (tmp_path / "sft" / "policy").mkdir(parents=True)
-    assert refuse_old(tmp_path) is None

@@ -9,7 +9,6 @@ from typing import Any
 
 from turncredit.audit.checked_round import CheckSettings, RoundFiles
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
-from turncredit.config.layout import refuse_old
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline import integrity, locks
@@ -38,7 +37,6 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     broken = checked = rounds = artifacts = 0
     kinds: set[str] = set()
     for folder in folders:
-        refuse_old(folder)
         experiment = collect.read_config(folder)
         plan = plan_of(folder)
         comparison = integrity.compare(plan)

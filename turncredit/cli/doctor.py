@@ -21,7 +21,7 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of, profile_options
 from turncredit.cli.plan import Submitted, submitted_jobs
-from turncredit.config import Experiment, merge
+from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.layout import Layout
 from turncredit.errors import UserError
@@ -56,10 +56,9 @@ def doctor(
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
     where = setting(profile, sdm)
     plan = plan_of(configfile, results, config, installed=not where.storage)
-    stages = {stage for stage, _ in every_job(plan)}
     where = where if where.asked is not None else replace(where, asked=asked_by_rules(plan, where))
     failed = False
-    for finding in preflight.findings(plan, stages, where):
+    for finding in preflight.findings(plan, {stage for stage, _ in every_job(plan)}, where):
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
@@ -96,7 +95,8 @@ def setting(profile: str | None, sdm: str | None) -> preflight.Where:
 
 def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
     """What the jobs of each rule ask for, by the configuration and the profile, as Snakemake would ask for it."""
-    here = {"config", "report", "track", *(["base"] if plan.experiment.policy.source != "scratch" else [])}
+    copied = plan.experiment.policy.source != "scratch"  # where Snakemake runs, from the hub's cache
+    here = {one.name for one in stages.stages().values() if one.local or (copied and one.name == "base")}
     jobs = [(_rule(job), job.asked) for job in submitted_jobs(plan, every_job(plan))]
     asked = dict.fromkeys(
         Asked(rule, "", one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)

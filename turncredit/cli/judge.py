@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,39 +31,17 @@ app = typer.Typer(
 CALIBRATION = "calibration"
 
 
-class Kind(StrEnum):
-    """The kind of judge."""
-
-    rule = "rule"
-    llm = "llm"
-
-
-class Question(StrEnum):
-    """The question for the judge."""
-
-    role = "role"
-    progress = "progress"
-    score = "score"
-
-
-class Switch(StrEnum):
-    """Whether the model thinks before it answers."""
-
-    on = "on"
-    off = "off"
-    unset = "unset"
-
-
 @app.command()
 def label(
     turns: Annotated[str, typer.Option(help=f"Turns: .parquet, .jsonl, or '{CALIBRATION}' for our labelled rollouts.")],
     out: Annotated[Path, typer.Option(help="The labels, as Parquet.")],
     judge: Annotated[
-        Kind, typer.Option(help="rule: no model needed; llm: any server with the OpenAI API.")
-    ] = Kind.rule,
-    ask: Annotated[Question, typer.Option(help="A role (TRIAGE), progress in -1..1, or a score in 0..1 (HAS).")] = (
-        Question.role
-    ),
+        Literal["rule", "llm"], typer.Option(help="rule: no model needed; llm: any server with the OpenAI API.")
+    ] = "rule",
+    ask: Annotated[
+        Literal["role", "progress", "score"],
+        typer.Option(help="A role (TRIAGE), progress in -1..1, or a score in 0..1 (HAS)."),
+    ] = "role",
     env: Annotated[
         str | None, typer.Option(help="The environment of turns without a column env, such as household.")
     ] = None,
@@ -77,7 +54,8 @@ def label(
     ] = None,
     api_key_env: Annotated[str | None, typer.Option(help="The environment variable with the API key.")] = None,
     thinking: Annotated[
-        Switch | None, typer.Option(help="unset: send no such option, for servers that reject it.")
+        Literal["on", "off", "unset"] | None,
+        typer.Option(help="unset: send no such option, for servers that reject it."),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Limit on an answer, including its reasoning.")] = None,
     window: Annotated[int | None, typer.Option(help="Turns of context before and after, at most 5.")] = None,
@@ -100,7 +78,7 @@ def label(
         "model": model,
         "base_url": base_url,
         "api_key_env": api_key_env,
-        "thinking": None if thinking is None else {Switch.on: True, Switch.off: False}.get(thinking, "unset"),
+        "thinking": None if thinking is None else {"on": True, "off": False}.get(thinking, "unset"),
         "max_tokens": max_tokens,
         "window": window,
         "concurrency": concurrency,
@@ -115,8 +93,8 @@ def label(
             raise UserError(f"--env {env}: {turns} has a column env; leave the option out")
         table = table.append_column("env", [[env] * table.num_rows])
     with _watched(config, table.num_rows) as progress:
-        labels = label_turns(table, config, ask=ask.value, cache=cache, where=turns, progress=progress)
-    asked = {"judge": config.model_dump(mode="json"), "ask": ask.value}
+        labels = label_turns(table, config, ask=ask, cache=cache, where=turns, progress=progress)
+    asked = {"judge": config.model_dump(mode="json"), "ask": ask}
     inputs = {} if turns == CALIBRATION else {"turns": turns}
     tables.write(labels, out, "labels", provenance.record("label", config=asked, inputs=inputs))
     spent = costs(labels)
@@ -167,7 +145,7 @@ def roles(
     typer.echo(f"{out}: {shares.num_rows} rows, by environment, policy, round and outcome")
 
 
-def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:
+def _config(judge: str, given: dict[str, Any]) -> JudgeConfig:
     from pydantic import ValidationError
 
     from turncredit.config.judge import JudgeConfig
@@ -175,7 +153,7 @@ def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:
     if given.get("thinking") == "unset":
         given["thinking"] = None
     try:
-        return JudgeConfig.model_validate({"kind": judge.value, **given})
+        return JudgeConfig.model_validate({"kind": judge, **given})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         option = "--" + str(first["loc"][0]).replace("_", "-") + ": " if first["loc"] else ""

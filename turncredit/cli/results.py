@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,22 +15,14 @@ from turncredit.errors import UserError
 ResultsOption = Annotated[Path, typer.Option(help="The results folder, or an experiment's folder in it.")]
 
 
-class Format(StrEnum):
-    """Output format of `sql`."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-
-
 def sql(
     query: Annotated[
         str, typer.Argument(help="For instance: select method, round, seed, success, low, high from success")
     ],
     results: ResultsOption = Path("results"),
     format: Annotated[
-        Format, typer.Option(help="table prints the first 40 rows; csv and json print all.")
-    ] = Format.table,
+        Literal["table", "csv", "json"], typer.Option(help="table prints the first 40 rows; csv and json print all.")
+    ] = "table",
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also artifacts that an experiment's configuration would not make.")
@@ -57,7 +48,7 @@ def sql(
         from turncredit.pipeline import expected_artifacts
 
         make_layout = expected_artifacts.current
-    sql.run(query, results=results, format=format.value, out=out, make_layout=make_layout, files=file or [])
+    sql.run(query, results=results, format=format, out=out, make_layout=make_layout, files=file or [])
 
 
 def show(

@@ -13,13 +13,13 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.config.judge import judge_name
-from turncredit.config.layout import KEYS, keys_in, of_sft, refuse_old
+from turncredit.config.layout import KEYS, of_sft
 from turncredit.config.stages import made_by, stages
 from turncredit.config.warm_starts import SFT, is_start
 from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import loop
-from turncredit.pipeline.all_jobs import maker
+from turncredit.pipeline.all_jobs import maker, step_of
 from turncredit.pipeline.job import At
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
@@ -62,7 +62,6 @@ def where(
             )
         plan, stage = plan_of(configfile, results, config, installed=False), stage_of[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
-    refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
 
 
@@ -149,24 +148,15 @@ def of_path(
             )
     else:
         plan = plan_of(configfile, results, config, installed=False)
-    root = plan.layout.root.resolve()
-    whole = path.resolve()
+    root, whole = plan.layout.root.resolve(), path.resolve()
     if not whole.is_relative_to(root):
         raise UserError(
             f"{path}: not below {plan.layout.root}, the results of this configuration; give another with --configfile"
         )
-    relative = whole.relative_to(root).as_posix()
-    if relative.startswith("logs/"):
-        relative = relative.removesuffix(".job.json").removesuffix(".log") + ".log"
-    for stage in stages().values():
-        for pattern in (stage.metrics, stage.log):
-            keys = keys_in(pattern, relative)
-            if keys is not None:
-                return plan, stage.name, At.of({key: str(value) for key, value in keys.items()})
-    for candidate in (whole, *whole.parents):  # files in a folder that a stage makes
-        located = plan.layout.locate(candidate)
-        if located:
-            return plan, made_by()[located.artifact], At.of({key: str(value) for key, value in located.keys.items()})
+    relative = whole.relative_to(root)
+    for candidate in (relative, *relative.parents):  # files in a folder that a stage makes
+        if step := step_of(candidate.as_posix()):
+            return plan, *step
     raise UserError(f"{path}: no stage writes this; `turncredit where STAGE` lists the artifacts of a stage")
 
 
@@ -176,11 +166,8 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
     With granularity `round` or `run` the job that runs it, too.
     """
     metrics, log = plan.metrics(stage, at), plan.log(stage, at)
-    inputs = [
-        (name, path)
-        for name, value in plan.inputs(stage, at).items()
-        for path in ([value] if isinstance(value, str) else value)
-    ]
+    job = plan.job(stage, at)
+    inputs = [(name, path) for name in job.input for path in job.paths(name)]
     records = [("metrics", metrics), ("log", log)]
     blocks = {"reads": inputs, "writes": list(plan.outputs(stage, at).items()), "records": records}
     width = max(len(name) for block in blocks.values() for name, _ in block) + 1

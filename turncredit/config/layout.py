@@ -286,18 +286,3 @@ def sampler_id(policy: str, seed: int, round: int) -> str:
 def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout:
     """The layout of an experiment below the folder `results`."""
     return Layout(Path(results) / experiment.experiment)
-
-
-#: Folders that exist only in results with the layout of version 0.1.
-OLD_PLACES = ("sft/rollouts", "sft/evals", "audit")
-
-
-def refuse_old(root: str | Path) -> None:
-    """Raise UserError for an experiment's folder with the layout of version 0.1."""
-    root = Path(root)
-    for place in OLD_PLACES:
-        if (root / place).is_dir():
-            raise UserError(
-                f"{root}: these results have the layout of turncredit 0.1 ({place}/); move the folder away and run the "
-                "same command again to make them anew"
-            )

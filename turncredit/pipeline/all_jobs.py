@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from turncredit.config import stages
@@ -14,12 +15,11 @@ from turncredit.pipeline.plan import Plan
 
 @cache
 def _patterns() -> dict[tuple[str, int], list[tuple[str, str]]]:
-    """(stage, pattern) of artifacts, then metrics, by first folder and depth: experiments can have 100,000 paths."""
-    every = stages.stages().values()
-    made = [(stage.name, kind.pattern) for stage in every for kind in stage.makes.values()]
+    """(stage, pattern) of every file of a job by first folder and depth: experiments can have 100,000 paths."""
     alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
-    for stage, pattern in [*made, *((stage.name, stage.metrics) for stage in every)]:
-        alike.setdefault((pattern.partition("/")[0], pattern.count("/")), []).append((stage, pattern))
+    for stage in stages.stages().values():
+        for pattern in (*(kind.pattern for kind in stage.makes.values()), stage.metrics, stage.log):
+            alike.setdefault((pattern.partition("/")[0], pattern.count("/")), []).append((stage.name, pattern))
     return alike
 
 
@@ -39,9 +39,7 @@ def jobs_and_inputs(plan: Plan) -> dict[Step, list[str]]:
         if after_its_inputs:
             jobs[job] = reads[job]
         elif job not in reads:
-            reads[job] = [
-                path for value in plan.inputs(*job).values() for path in ([value] if isinstance(value, str) else value)
-            ]
+            reads[job] = list(read_paths(plan, job).values())
             stack.append((job, True))
             makers = (maker(plan, path) for path in reads[job])
             stack += [(before, False) for before in makers if before is not None and before not in reads]
@@ -69,7 +67,9 @@ def maker(plan: Plan, path: str) -> Step | None:
 
 @cache
 def step_of(relative: str) -> Step | None:
-    """The job that makes the file or folder at a path below the experiment's folder; None where no stage makes it."""
+    """The job that an artifact, metrics, log or description below the experiment's folder belongs to; None without."""
+    if relative.endswith(".job.json"):
+        relative = f"{relative.removesuffix('.job.json')}.log"
     where = relative.partition("/")[0], relative.count("/")
     for stage, pattern in (*_patterns().get(where, ()), *_patterns().get(("{start}", where[1]), ())):
         keys = keys_in(pattern, relative)
@@ -78,6 +78,21 @@ def step_of(relative: str) -> Step | None:
     return None
 
 
+def read_paths(plan: Plan, step: Step) -> dict[str, str]:
+    """What a job reads, by the names in its provenance: several files of one input are numbered."""
+    paths: dict[str, str] = {}
+    for name, value in plan.inputs(*step).items():
+        several = {f"{name}_{number}": path for number, path in enumerate(value)} if isinstance(value, list) else {}
+        paths |= several or ({name: value} if isinstance(value, str) else {})
+    return paths
+
+
 def made_paths(plan: Plan, step: Step) -> list[str]:
     """The artifacts of a job, and its metrics."""
     return [*plan.outputs(*step).values(), plan.metrics(*step)]
+
+
+def planned_paths(plan: Plan, jobs: Iterable[Step]) -> frozenset[str]:
+    """What these jobs make, as paths below the experiment's folder."""
+    begin = len(f"{plan.layout.root}/")
+    return frozenset(path[begin:] for step in jobs for path in made_paths(plan, step))

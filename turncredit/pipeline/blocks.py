@@ -11,9 +11,8 @@ from typing import Any
 from turncredit.config import ResourceConfig
 from turncredit.pipeline import loop
 from turncredit.pipeline import resources as needs
-from turncredit.pipeline.all_jobs import maker
+from turncredit.pipeline.all_jobs import made_paths, maker, read_paths
 from turncredit.pipeline.job import Inputs
-from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
 
@@ -42,12 +41,6 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
     return ResourceConfig(**asks)
 
 
-def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
-    """Every path that these stages make, including their metrics."""
-    paths = {path for step in steps for path in plan.outputs(*step).values()}
-    return paths | {plan.metrics(*step) for step in steps}
-
-
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
     """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
 
@@ -60,11 +53,8 @@ def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -
         games = [plan.layout.path("tasks", split="eval")] if evaluates else []
         return [plan.policy_before(method, seed, rounds[0]), *games]
     steps = loop.block(plan, method, seed, rounds)
-    inside = made_inside(plan, steps)
-    paths: dict[str, None] = {}
-    for step in steps:
-        for value in plan.inputs(*step).values():
-            paths.update(dict.fromkeys([value] if isinstance(value, str) else value))
+    inside = {path for step in steps for path in made_paths(plan, step)}
+    paths = dict.fromkeys(path for step in steps for path in read_paths(plan, step).values())
     return [path for path in paths if path not in inside]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from turncredit.config.layout import Layout
 from turncredit.errors import UserError
-from turncredit.pipeline.all_jobs import every_job, made_paths
+from turncredit.pipeline.all_jobs import every_job, planned_paths
 from turncredit.pipeline.plan import Plan
 from turncredit.views.experiments import read_config
 
@@ -33,8 +33,6 @@ def current(folder: str | Path) -> Layout:
     folder = Path(folder)
     try:
         plan = plan_of(folder)
-        paths = {path for step in every_job(plan) for path in made_paths(plan, step)}
+        return Layout(folder, planned_paths(plan, every_job(plan)))
     except UserError:
         return Layout(folder)
-    begin = len(f"{plan.layout.root}/")
-    return Layout(folder, frozenset(path[begin:] for path in paths))

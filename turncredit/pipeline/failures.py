@@ -35,10 +35,7 @@ class JobFailed(SystemExit):
 
 
 class Failure(NamedTuple):
-    """How a job failed: its rule and wildcards, the exit status, the line that was printed, its log, and when.
-
-    `state` is Slurm's for a job that Slurm ended, and empty where the job's own process has said why.
-    """
+    """How a job failed, and when. `state` is Slurm's for a job that Slurm ended; empty where the job has said why."""
 
     rule: str
     wildcards: dict[str, str]
@@ -52,10 +49,7 @@ class Failure(NamedTuple):
 
 @contextmanager
 def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[None]:
-    """Record the failure of the job that runs in the block, and forget an earlier one.
-
-    `results` is the experiment's folder.
-    """
+    """Record the failure of the job that runs in the block, of the experiment in `results`; forget an earlier one."""
     forget(rule, wildcards, results)
     try:
         yield
@@ -75,8 +69,8 @@ def label(rule: str, wildcards: Mapping[str, str]) -> str:
 def record_what_slurm_says(executor: Any, results: str) -> None:
     """Let Snakemake's Slurm executor record the failures of jobs that could not do it themselves.
 
-    These are jobs that ran out of time or memory or were cancelled, those whose node failed, and those that ended
-    before their stage began. What a job has said itself stays: Slurm knows no more of it than its exit status.
+    They ran out of time or memory, were cancelled, lost their node, or ended before their stage began. What a job has
+    recorded itself stays: Slurm only knows its exit status.
     """
     report = executor.report_job_error
 
@@ -94,14 +88,11 @@ def _record_ended(job_info: Any, said: str, results: str) -> None:
     state = match[1] if match else ""
     if state == FAILED and failure_of(rule, wildcards, results) is not None:
         return
-    why = (
-        f"Slurm job {job_info.external_jobid} ended: {state}" if state else (said.splitlines() or ["not submitted"])[0]
-    )
+    said = f"Slurm job {job_info.external_jobid} ended: {state}" if state else said
+    line = f"{label(rule, wildcards)}: {(said.splitlines() or ['not submitted'])[0]}"
     logs = [(job_info.aux or {}).get("slurm_logfile"), *job_info.job.log]
     log = next((str(path) for path in logs if path is not None and Path(path).exists()), None)
-    failure = Failure(
-        rule, wildcards, OTHER_ERROR, f"{label(rule, wildcards)}: {why}", log, results, time.time(), state
-    )
+    failure = Failure(rule, wildcards, OTHER_ERROR, line, log, results, time.time(), state)
     with suppress(OSError):
         write_json(_path(rule, wildcards, results), failure._asdict())
 

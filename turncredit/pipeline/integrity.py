@@ -13,25 +13,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.config import stages
-from turncredit.config.layout import Layout, Located, keys_in
-from turncredit.config.layout import artifact as artifact_called
+from turncredit.config.layout import Layout, Located
 from turncredit.data import provenance, tables
 from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, rounds
-from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, step_of
+from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, planned_paths, read_paths, step_of
 from turncredit.pipeline.job import Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
-
-#: Stages whose artifacts do not say which settings and inputs they were made with.
-WITHOUT_PROVENANCE = ("config", "report", "track")
 
 
 class Problem(NamedTuple):
@@ -66,9 +62,15 @@ class JobFiles(NamedTuple):
     reads: dict[str, str]
 
 
+def _files_of_jobs(plan: Plan) -> dict[Step, JobFiles]:
+    return {
+        step: JobFiles(plan.outputs(*step), plan.metrics(*step), read_paths(plan, step)) for step in every_job(plan)
+    }
+
+
 def compare(plan: Plan) -> Compared:
     """Compare the artifacts on disk with the plan. Reads every file once, and changes nothing."""
-    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
+    jobs = _files_of_jobs(plan)
     deleted = deleted_after_use(plan)
     comparison = Compared(unplanned=unplanned(plan, jobs))
     store, broken = Store(), {}
@@ -93,24 +95,28 @@ def compare(plan: Plan) -> Compared:
 
 def missing_from(plan: Plan) -> list[Problem]:
     """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
-    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
+    jobs = _files_of_jobs(plan)
     recorded = {step: _recorded(step, files) for step, files in jobs.items()}
     return sorted(_missing(plan, jobs, recorded, deleted_after_use(plan)).values(), key=lambda one: one.path)
 
 
 def unplanned(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
     """The artifacts on disk that the plan would not make."""
-    begin = len(f"{plan.layout.root}/")
-    return Layout(plan.layout.root, {path[begin:] for step in jobs for path in made_paths(plan, step)}).unplanned()
+    return Layout(plan.layout.root, planned_paths(plan, jobs)).unplanned()
 
 
 def damage(path: str, kind: str) -> str | None:
     """Why an artifact cannot be what was written; None if nothing shows it."""
-    artifact = artifact_called(kind)
+    artifact = stages.artifacts()[kind]
     if artifact.folder != Path(path).is_dir():
         return "is not a folder" if artifact.folder else "is a folder"
     if artifact.folder:
-        return _folder_damage(Path(path))
+        folder = Path(path)
+        made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
+        if not made_by or "content" not in made_by:
+            return f"has no readable {provenance.PROVENANCE_FILE}"
+        same = provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) == made_by["content"]
+        return None if same else "changed since it was written"
     if artifact.schema is None:
         return None
     try:
@@ -125,33 +131,16 @@ def damage(path: str, kind: str) -> str | None:
     return None
 
 
-def _folder_damage(folder: Path) -> str | None:
-    made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
-    if not made_by or "content" not in made_by:
-        return f"has no readable {provenance.PROVENANCE_FILE}"
-    if provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) != made_by["content"]:
-        return "changed since it was written"
-    return None
-
-
-def _job_files(plan: Plan, step: Step) -> JobFiles:
-    reads: dict[str, str] = {}
-    for name, value in plan.inputs(*step).items():
-        several = {f"{name}_{number}": path for number, path in enumerate(value)} if isinstance(value, list) else {}
-        reads |= several or ({name: value} if isinstance(value, str) else {})
-    return JobFiles(plan.outputs(*step), plan.metrics(*step), reads)
-
-
 def deleted_after_use(plan: Plan) -> set[str]:
     """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
-    whole = plan.experiment
-    every = range(1, whole.rounds + 1)
-    passing = {
-        path: after
-        for method, seed in whole.runs()
-        for path, after in rounds.passing_policies(plan, method, seed, every).items()
+    every = range(1, plan.experiment.rounds + 1)
+    runs = (rounds.passing_policies(plan, method, seed, every) for method, seed in plan.experiment.runs())
+    return {
+        path
+        for passing in runs
+        for path, after in passing.items()
+        if os.path.exists(after) and not os.path.exists(path)
     }
-    return {path for path, after in passing.items() if not os.path.exists(path) and os.path.exists(after)}
 
 
 #: By path, the provenance in the artifacts of a job that are on disk and have one.
@@ -159,7 +148,7 @@ Recorded = dict[str, dict[str, Any]]
 
 
 def _recorded(step: Step, files: JobFiles) -> Recorded:
-    if step[0] in WITHOUT_PROVENANCE:
+    if stages.stage(step[0]).local:  # these artifacts do not say which settings and inputs they were made with
         return {}
     records = {path: provenance.made_from(path) for path in files.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in records.items() if made_by}
@@ -179,10 +168,9 @@ def _missing(
         ended = os.path.exists(files.metrics)
         gone = [path for path in files.outputs.values() if not os.path.exists(path) and path not in deleted]
         for path in gone:
-            if path in users:
-                problems[path] = Problem("missing", path, f"{users[path]} was made from it", step)
-            elif ended:
-                problems[path] = Problem("missing", path, "its job has ended", step)
+            if ended or path in users:
+                why = f"{users[path]} was made from it" if path in users else "its job has ended"
+                problems[path] = Problem("missing", path, why, step)
         log = plan.log(*step)
         if not gone and not ended and step[0] not in ("config", "track") and os.path.exists(log):
             problems[files.metrics] = Problem("missing", files.metrics, "its job has ended", step)
@@ -225,7 +213,7 @@ def _provenance(
     same: set[str] = set()
     other: dict[str, list[tuple[str, Step]]] = {}
     for step, files in jobs.items():
-        if step[0] in WITHOUT_PROVENANCE or not all(map(os.path.exists, files.reads.values())):
+        if stages.stage(step[0]).local or not all(map(os.path.exists, files.reads.values())):
             continue
         config_hash = provenance.config_hash(plan.settings(*step))
         for path, made_by in recorded[step].items():
@@ -293,14 +281,12 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
 def files_of(plan: Plan, unplanned_artifacts: Iterable[Located]) -> list[Path]:
     """Unplanned artifacts, with the metrics, logs and descriptions of the jobs that made them."""
     root = plan.layout.root
-    kept = {path for step in every_job(plan) for path in made_paths(plan, step)}
+    kept = planned_paths(plan, every_job(plan))
     paths = [artifact.path for artifact in unplanned_artifacts]
-    begin = len(f"{root}/")
-    for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in paths))):
-        metrics = plan.metrics(*step)
-        log = Path(plan.log(*step))
-        if metrics not in kept:
-            paths += [path for path in (Path(metrics), log, log.with_suffix(".job.json")) if path.exists()]
+    for step in dict.fromkeys(filter(None, (step_of(path.relative_to(root).as_posix()) for path in paths))):
+        metrics, log = Path(plan.metrics(*step)), Path(plan.log(*step))
+        if metrics.relative_to(root).as_posix() not in kept:
+            paths += [path for path in (metrics, log, log.with_suffix(".job.json")) if path.exists()]
     return paths
 
 
@@ -319,21 +305,11 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
         else:
             path.unlink(missing_ok=True)
         for folder in path.parents:
-            if folder == root or any(_entries(folder)):
+            if folder == root or (folder.is_dir() and any(folder.iterdir())):
                 break
             folder.rmdir()
 
 
 def belongs(root: Path, path: Path) -> bool:
     """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description."""
-    relative = path.relative_to(root).as_posix()
-    log = f"{relative.removesuffix('.job.json')}.log" if relative.endswith(".job.json") else relative
-    every = stages.stages().values()
-    patterns = [kind.pattern for stage in every for kind in stage.makes.values()] + [stage.metrics for stage in every]
-    return any(keys_in(pattern, relative) is not None for pattern in patterns) or any(
-        keys_in(stage.log, log) is not None for stage in every
-    )
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    return folder.iterdir() if folder.is_dir() else iter(())
+    return step_of(path.relative_to(root).as_posix()) is not None

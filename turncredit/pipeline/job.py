@@ -1,8 +1,7 @@
 """What a stage's code gets: the keys of its job, its slice of the configuration, its files, and the process's store.
 
-`run(job)` gets tables and policies from the job and returns its results through it. The job's `Store` decides whether
-they come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as
-one of many in a process. A stage is described by its record (`turncredit.config.stages.Stage`).
+The job's `Store` decides whether tables and policies come from disk or from an earlier job of the same process, so a
+stage runs the same code in its own process and as one of many.
 """
 
 from __future__ import annotations
@@ -177,11 +176,7 @@ class Store:
 
 @dataclass
 class Job:
-    """One job of a stage: its keys, its slice of the configuration, its files, and the process's store.
-
-    `runtime_options` are settings that cannot affect the result (a judge's URL, a number of processes), and values
-    derived from the job's keys.
-    """
+    """One job of a stage; `runtime_options` as in its record (`turncredit.config.stages.Stage`)."""
 
     stage: str
     at: At
@@ -252,11 +247,9 @@ class Job:
         return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
 
     def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
-        """Whether every output exists and is up to date with inputs, slice, seed and version (ignoring the code's
-        commit).
+        """Whether every output exists and is up to date with inputs, slice, seed and version (but for the commit).
 
-        Paths in `deleted` were removed because they are no longer needed: outputs that may be missing, inputs whose
-        content is not compared.
+        Paths in `deleted` are no longer needed: such outputs may be missing, such inputs are not compared.
         """
         expected = [path for path in self.output.values() if path not in deleted]
         if not all(os.path.exists(path) for path in expected):

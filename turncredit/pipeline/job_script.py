@@ -34,12 +34,7 @@ from turncredit.pipeline.plan import Plan
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a job by its rule, as plain data.
-
-    slice    the stage's part of the configuration, which determines its output; config   all of it
-    input    paths by name; output   likewise, `metrics` among them
-    threads  the number of cores of the job, at most what its rule asked for
-    """
+    """The description of a job by its rule, as plain data: `slice` is the stage's part of the configuration."""
 
     stage: str
     rule: str
@@ -67,10 +62,7 @@ class Description:
         return Plan(from_mapping(self.config), experiment_folder(next(iter(self.output.values()))).parent)
 
     def job(self) -> Job:
-        """The stage's job, with the paths that Snakemake gave it.
-
-        Where one job runs several rounds, Snakemake knows only its last outputs, and inputs are the plan's.
-        """
+        """The stage's job, with Snakemake's paths; of several rounds it knows only the last outputs."""
         plan = self.plan()
         planned = plan.job(self.stage, At.of(self.wildcards), threads=self.threads, store=Store())
         written = {name: path for name, path in self.output.items() if name != "metrics"}
@@ -91,11 +83,10 @@ def run_described() -> None:
 
 
 def run(stage: str, snakemake: Any) -> None:
-    """Run `stage` on Snakemake's job.
+    """Run `stage` on Snakemake's job. What it prints goes to the job's log, its metrics to the output `metrics`.
 
-    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
-    on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
-    warning is a line on stderr and in the log.
+    A UserError is one line on stderr and exit status 2. Any other error is one line there, a traceback in the log, and
+    exit status 1. A stage's warning is a line on stderr and in the log.
     """
     without_network()
     described = _from_snakemake(stage, snakemake)
@@ -125,10 +116,7 @@ def without_network() -> None:
 
 
 def experiment_folder(output: str) -> Path:
-    """The experiment's folder, `results/<experiment>`, from the path of an output.
-
-    Where jobs share no file system, Snakemake copies their files from and to a storage, below `.snakemake/storage`.
-    """
+    """The experiment's folder from the path of an output, which may be a copy below `.snakemake/storage`."""
     parts = Path(output).parts
     first = parts.index("results") if "results" in parts else 0
     return Path(*parts[: first + 2])
@@ -142,10 +130,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
 
 @contextmanager
 def failing_in_one_line(label: str) -> Iterator[None]:
-    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal.
-
-    This is for what is outside of the stage's own work: the job's log, for one, is on the same disk.
-    """
+    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal."""
     try:
         yield
     except OSError as error:
@@ -187,11 +172,9 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
 def measured(
     stage: str, settings: Mapping[str, Any], output: Mapping[str, str], work: Callable[[], Mapping[str, float]]
 ) -> dict[str, float]:
-    """Run a stage, and write its metrics and those of its process to the output `metrics`.
+    """Run a stage, and write its metrics, time, memory and the hash of its settings to the output `metrics`.
 
-    These are wall and CPU seconds of the stage itself, and the peak memory of its process; with them the hashes of its
-    settings (`Plan.settings`) and of the files that it has written. An earlier run's metrics are removed first: where
-    they are, the job has ended.
+    An earlier run's metrics are removed first: where they are, the job has ended.
     """
     clear_leftovers(output.values())
     if "metrics" in output:
@@ -212,10 +195,9 @@ def measured(
 
 
 def write_metrics(path: str, data: Mapping[str, Any], output: Mapping[str, str]) -> None:
-    """Write a job's metrics, with the hashes of the files among its outputs, by name, and one of the metrics.
+    """Write a job's metrics, with the hashes of the files among its outputs and one of the metrics.
 
-    Folders say themselves what was written. By the hashes `turncredit check` finds any changed byte, also where a
-    file has no checksums (JSON, pages, a table's footer).
+    By these `turncredit check` finds any changed byte. Folders have hashes of their own.
     """
     files = {name: file_hash(file) for name, file in output.items() if name != "metrics" and Path(file).is_file()}
     written = json.loads(json.dumps({**data, "files": files}, default=str))
@@ -266,10 +248,7 @@ def _from_file(argv: list[str]) -> Description:
 
 @contextmanager
 def logged(log: str | None):
-    """Redirect all output to `log`, including that of native code; yields a function that writes to the terminal.
-
-    Lines given to that function go to the terminal and to the log.
-    """
+    """Redirect all output to `log`, including that of native code; yields a function that writes to both."""
     if log is None:
         yield lambda line: print(line, file=sys.stderr, flush=True)
         return
@@ -298,10 +277,7 @@ def logged(log: str | None):
 
 
 def clear_leftovers(outputs: Iterable[str]) -> None:
-    """Remove what a killed job left of these outputs, or of their folders: temporary names.
-
-    A job may name one file of the folder that it writes, as the pages do.
-    """
+    """Remove what a killed job left of these outputs, or of the folders that they are in: temporary names."""
     for output in map(Path, outputs):
         for whole in (output, output.parent):
             for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):

@@ -49,8 +49,7 @@ def take_over(state: Path) -> bool:
 
 
 def holder(state: Path) -> tuple[str, int] | None:
-    """Host and number of the process of a Snakemake that works in the folder of `state`: one that is running here, or
-    one elsewhere while there is a lock. None if there is none."""
+    """Host and process id of the Snakemake that works in the folder of `state`: here, or elsewhere with a lock."""
     for path in (state / "turncredit-processes").glob("*.json"):
         try:
             record = json.loads(path.read_text())
@@ -63,10 +62,7 @@ def holder(state: Path) -> tuple[str, int] | None:
 
 
 def refuse_while_running(experiment: Path) -> None:
-    """Raise UserError if a Snakemake works in the folder that has `experiment` (results/<experiment>).
-
-    What it is making seems to be missing, or to be of other settings, and must not be removed.
-    """
+    """Raise UserError if a Snakemake works in the folder of `experiment`: what it is making must not be removed."""
     folder = experiment.resolve().parent.parent
     if (other := holder(folder / ".snakemake")) is not None:
         host, process = other

@@ -58,15 +58,12 @@ def listed() -> Partitions:
     # --exact: a line for each kind of node, where sinfo otherwise says the least and a plus.
     for line in printed("sinfo", "--exact", "--noheader", "--format=%P|%G|%l|%m|%c"):
         if line.count("|") == 4:
-            name, *offered = line.split("|")
+            name, gres, limit, mem_mb, cores = line.split("|")
             default = name.rstrip("*") if name.endswith("*") else default
-            offers.setdefault(name.rstrip("*"), []).append(_offer(*offered))
+            gpus = math.inf if mem_mb == "0" else gpus_in(gres)  # nodes of a cloud that are switched off are not listed
+            offer = Offer(gpus, minutes_in(limit), _number(mem_mb), _number(cores))
+            offers.setdefault(name.rstrip("*"), []).append(offer)
     return Partitions(offers, default)
-
-
-def _offer(gres: str, limit: str, mem_mb: str, cores: str) -> Offer:
-    unseen = mem_mb == "0"  # nodes of a cloud that are switched off are not listed
-    return Offer(math.inf if unseen else gpus_in(gres), minutes_in(limit), _number(mem_mb), _number(cores))
 
 
 def gpus_in(gres: str) -> float:
@@ -103,29 +100,20 @@ def refusal(asked: Asked, partitions: Partitions) -> str | None:
     if short is None:
         all_of_it = ", ".join(_amount(part, getattr(asked, part)) for part in parts)
         return f"{asked.rule} asks for {all_of_it}, and no node of the {where} offers all of it (sinfo); {other}"
-    said = f"{asked.rule} asks for {_amount(short, getattr(asked, short))}, and {_offered(short, most[short], where)}"
-    less = f"{_less(asked.rule, short)}, or " if most[short] else ""
-    return f"{said} (sinfo); {less}{other}"
+    had = f"no node of the {where} has {f'more than {most[short]:,.0f}' if most[short] else 'one'}"
+    if short == "minutes":
+        had = f"a job in the {where} gets {most[short]:,.0f} at most"
+    stage, fewer = retries.stage_of(asked.rule), ""
+    if (asked.rule, short) == (ROUNDS, "minutes"):
+        fewer = "put fewer rounds into a job (granularity: round, rounds_per_job), "
+    less = f"{fewer}set resources.{stage}.{KEYS[short]} to less, or " if most[short] else ""
+    return f"{asked.rule} asks for {_amount(short, getattr(asked, short))}, and {had} (sinfo); {less}{other}"
 
 
 def _amount(part: str, number: int) -> str:
     if number == 1:
         return "a GPU" if part == "gpus" else f"1 {UNITS[part].removesuffix('s')}"
     return f"{number:,} {UNITS[part]}"
-
-
-def _offered(part: str, most: float, where: str) -> str:
-    if part == "minutes":
-        return f"a job in the {where} gets {most:,.0f} at most"
-    return f"no node of the {where} has {f'more than {most:,.0f}' if most else 'one'}"
-
-
-def _less(rule: str, part: str) -> str:
-    """What to set so that a job asks for less."""
-    if rule == ROUNDS:
-        fewer = "put fewer rounds into a job (granularity: round, rounds_per_job), " if part == "minutes" else ""
-        return f"{fewer}set resources.rounds.{KEYS[part]} to less"
-    return f"set resources.{retries.stage_of(rule)}.{KEYS[part]} to less"
 
 
 def printed(*command: str) -> list[str]:

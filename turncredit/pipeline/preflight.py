@@ -12,9 +12,10 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from turncredit.config import Experiment
 from turncredit.config.stages import policy_stages
@@ -50,33 +51,25 @@ class Where:
     gpu_limit: int | None = 1
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One check: what was looked at, whether jobs can run (None: perhaps not), and a line about it."""
+class Finding(NamedTuple):
+    """One check: whether jobs can run (None: perhaps not), and a line about it."""
 
-    what: str
     fine: bool | None
     line: str
 
 
-#: plan, stages that will run, and how, to findings
-Check = Callable[[Plan, Collection[str], Where], Iterator[Finding]]
-
-
 def findings(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """Everything that was checked for jobs of these stages."""
-    for check in CHECKS:
-        yield from check(plan, stages, where)
+    return (finding for check in CHECKS for finding in check(plan, stages, where))
 
 
 def refuse(plan: Plan, stages: Collection[str], where: Where) -> list[str]:
     """Raise UserError for the first thing that would stop jobs of these stages; returns lines about what may."""
     warnings = []
-    for finding in findings(plan, stages, where):
-        if finding.fine is False:
-            raise UserError(finding.line)
-        if finding.fine is None:
-            warnings.append(finding.line)
+    for fine, line in findings(plan, stages, where):
+        if fine is False:
+            raise UserError(line)
+        warnings += [line] if fine is None else []
     return warnings
 
 
@@ -90,11 +83,8 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
         )
     if playing and engine == "lockstep":
         refused = lockstep_reads(config_of(experiment.policy.source, experiment.policy.revision))
-        if refused:
-            line = f"policy.engine: the lockstep engine does not read {refused}; set it to transformers or vllm"
-            yield Finding("engine", False, line)
-        else:
-            yield Finding("engine", True, "the lockstep engine needs no further package")
+        line = f"policy.engine: the lockstep engine does not read {refused}; set it to transformers or vllm"
+        yield Finding(not refused, line if refused else "the lockstep engine needs no further package")
     serve = experiment.judge.serve
     if "label" in stages and serve is not None:
         joint = experiment.granularity != "stage" and engine != "vllm"
@@ -104,16 +94,16 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
                 f"policy's engine {engine}, which has no vLLM; set granularity to stage, or name an interpreter with "
                 "vLLM by its whole path in judge.serve.python"
             )
-            yield Finding("judge", False, line)
+            yield Finding(False, line)
         elif shutil.which(serve.python) is None and not where.deployed:
             line = f"judge.serve.python is '{serve.python}', which is not here; name the interpreter of an environment "
-            yield Finding("judge", False, line + "with vLLM, or run with --sdm conda")
+            yield Finding(False, line + "with vLLM, or run with --sdm conda")
         elif not os.path.isabs(serve.python) and not where.deployed:
             yield _installed(
                 "judge.serve", "vllm", "label", where, "name an interpreter with vLLM in judge.serve.python"
             )
         else:
-            yield Finding("judge", True, f"{serve.python} serves the judge")
+            yield Finding(True, f"{serve.python} serves the judge")
     if experiment.policy.lora and set(stages) & set(policy_stages()) and not where.deployed:
         yield _installed("policy.lora", "peft", "sft", where, "install it")
 
@@ -125,11 +115,11 @@ def _playing(stages: Collection[str]) -> list[str]:
 
 def _installed(key: str, package: str, stage: str, where: Where, instead: str) -> Finding:
     if where.deployed:
-        return Finding("engine", True, f"{package} comes with the environment of {stage} ({where.deployed})")
+        return Finding(True, f"{package} comes with the environment of {stage} ({where.deployed})")
     if importlib.util.find_spec(package) is not None:
-        return Finding("engine", True, f"{package} is installed")
+        return Finding(True, f"{package} is installed")
     line = f"{key}: the package {package} is not installed in {sys.prefix}, where {stage} runs; add --sdm conda, or "
-    return Finding("engine", False, line + instead)
+    return Finding(False, line + instead)
 
 
 def storage(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -137,7 +127,7 @@ def storage(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Find
     kind = plan.experiment.granularity
     if where.storage and kind != "stage":
         line = f"granularity: {kind} needs a file system that all jobs share; with a storage provider set it to stage"
-        yield Finding("storage", False, line)
+        yield Finding(False, line)
 
 
 def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -150,7 +140,7 @@ def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
         image = Path("containers") / f"{environment}.sif"
         command = f"apptainer build --build-arg environment={environment} {image} containers/turncredit.def"
         line = f"{image} is there" if image.exists() else f"{image}: there is no such image; build it: {command}"
-        yield Finding("images", image.exists(), line)
+        yield Finding(image.exists(), line)
 
 
 def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -161,7 +151,6 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
     version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
         yield Finding(
-            "GPU",
             False,
             f"{asking[0]} asks for a GPU, but torch {version} in {sys.prefix} is the build for CPUs; make the "
             "environment again with TORCH_INDEX=https://download.pytorch.org/whl/cu130 make setup, add --sdm conda, or "
@@ -169,9 +158,9 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
         )
     elif where.executor == "local" and not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
         line = f"{asking[0]} asks for a GPU, and this machine has no NVIDIA driver; set resources.{asking[0]}.gpu to 0"
-        yield Finding("GPU", False, line)
+        yield Finding(False, line)
     else:
-        yield Finding("GPU", True, f"torch {version}")
+        yield Finding(True, f"torch {version}")
 
 
 def one_gpu_job_at_a_time(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -184,7 +173,7 @@ def one_gpu_job_at_a_time(_plan: Plan, _stages: Collection[str], where: Where) -
         f"{asking} asks for a GPU, and with {limit} several such jobs would run on this machine's first GPU at a time; "
         "give --resources gpu=1 (several GPUs: Slurm, or a folder and a CUDA_VISIBLE_DEVICES for each experiment)"
     )
-    yield Finding("GPU", False, line)
+    yield Finding(False, line)
 
 
 def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
@@ -193,7 +182,7 @@ def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Find
         if Path(name).is_dir():
             lack = lacking(Path(name), reader)
             line = f"{key} {name} is whole" if lack is None else f"{key} '{name}' has no {lack}; {SAVE_AGAIN}"
-            yield Finding("weights", lack is None, line)
+            yield Finding(lack is None, line)
         if Path(name).exists():
             continue
         try:
@@ -201,9 +190,9 @@ def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Find
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             line = f"{key} '{name}' is neither a local folder nor in the hub's cache, and cannot be fetched ({reason})"
-            yield Finding("weights", False, line)
+            yield Finding(False, line)
         else:
-            yield Finding("weights", True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
+            yield Finding(True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
 
 
 def models_read(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None, str]]:
@@ -238,26 +227,27 @@ def fetched(name: str, revision: str | None, reader: str) -> int:
 
 def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """Jobs fit an 80 GB GPU; on this machine's CPU, its memory."""
-    lines = [line for stage in resources.ordered(stages) if (line := resources.fits(plan, stage))]
+    loading = resources.ordered(stages)
+    lines = [line for stage in loading if (line := resources.fits(plan, stage))]
     if where.executor == "local":
         ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        asked = {stage: 1e6 * (resources.resource(plan, stage).mem_mb or 0) for stage in resources.ordered(stages)}
+        asked = {stage: 1e6 * (resources.resource(plan, stage).mem_mb or 0) for stage in loading}
         lines += [
             f"{stage} takes about {size / 1e9:.0f} GB of memory, and this machine has {ram / 1e9:.0f} GB"
             for stage, size in asked.items()
             if size > ram and not plan.experiment.gpus(stage) and shapes(plan.experiment) is not None
         ]
-    yield from (Finding("memory", None, f"memory: {line}") for line in lines)
-    if not lines:
-        yield Finding("memory", True, "every stage fits the memory of its GPU or machine, as estimated")
+    yield from _estimated("memory", lines, "every stage fits the memory of its GPU or machine, as estimated")
 
 
 def time(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
     """Jobs on a GPU end within the time that is given for them, as estimated."""
     lines = [line for stage in resources.ordered(stages) if (line := resources.in_time(plan, stage))]
-    yield from (Finding("time", None, f"time: {line}") for line in lines)
-    if not lines:
-        yield Finding("time", True, "every stage on a GPU ends within its time, as estimated")
+    yield from _estimated("time", lines, "every stage on a GPU ends within its time, as estimated")
+
+
+def _estimated(what: str, lines: list[str], fine: str) -> list[Finding]:
+    return [Finding(None, f"{what}: {line}") for line in lines] or [Finding(True, fine)]
 
 
 def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Finding]:
@@ -269,66 +259,46 @@ def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Findin
     used = sum(file.stat().st_size for file in plan.layout.root.rglob("*") if file.is_file())
     free = shutil.disk_usage(folder).free
     left = max(0.0, estimate - used)
-    if left > FILLED * free:
-        keep = "; keep_policies: last takes less" if plan.experiment.keep_policies == "all" else ""
-        line = (
-            f"disk: the results take about {left / 1e9:,.0f} GB more, and {folder.resolve()} has {free / 1e9:,.0f} GB"
-        )
-        yield Finding("disk", None, line + keep)
-    else:
-        yield Finding("disk", True, f"{left / 1e9:.1f} GB more are needed, {free / 1e9:,.0f} GB are free")
+    if left <= FILLED * free:
+        yield Finding(True, f"{left / 1e9:.1f} GB more are needed, {free / 1e9:,.0f} GB are free")
+        return
+    keep = "; keep_policies: last takes less" if plan.experiment.keep_policies == "all" else ""
+    there = f"{folder.resolve()} has {free / 1e9:,.0f} GB"
+    yield Finding(None, f"disk: the results take about {left / 1e9:,.0f} GB more, and {there}{keep}")
 
 
 def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
     """Slurm's commands are here, it knows the partitions and accounts that jobs name, and has nodes for these jobs."""
     if where.executor != "slurm":
         return
+    known = partitions.listed()
+    mistake = next(_mistakes_for_slurm(where, known), None)
+    yield Finding(mistake is None, mistake or f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
+
+
+def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[str]:
     missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
     if missing:
-        line = (
-            f"the slurm profile needs {missing[0]}, which is not here; start Snakemake on a login node of the cluster"
-        )
-        yield Finding("slurm", False, line)
-        return
-    known = partitions.listed()
+        yield f"the slurm profile needs {missing[0]}, which is not here; start Snakemake on a login node of the cluster"
     # A job may name several, of which Slurm takes the first that is free.
     every = dict.fromkeys([*where.partitions, *(value for _, name, value in where.own if name == "slurm_partition")])
     named = [name.strip() for several in every for name in several.split(",")]
     unknown = [name for name in named if known.offers and name not in known.offers]
     if unknown:
         there = ", ".join(sorted(known.offers))
-        yield Finding(
-            "slurm", False, f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {there}"
-        )
-        return
-    refused = next((line for asked in where.asked or () if (line := partitions.refusal(asked, known))), None)
-    if refused:
-        yield Finding("slurm", False, refused)
-        return
+        yield f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {there}"
+    yield from filter(None, (partitions.refusal(asked, known) for asked in where.asked or ()))
     user = os.environ.get("USER", "")
     accounts = partitions.printed(
         "sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"
     )
     unknown = [name for name in where.accounts if accounts and name not in accounts]
     if unknown:
-        line = f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
-        yield Finding("slurm", False, line)
-        return
-    yield Finding("slurm", True, f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
+        yield f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
 
 
-CHECKS: tuple[Check, ...] = (
-    storage,
-    engines,
-    images,
-    torch_build,
-    one_gpu_job_at_a_time,
-    slurm,
-    weights,
-    memory,
-    time,
-    disk,
-)
+#: (plan, stages that will run, how) -> findings
+CHECKS = (storage, engines, images, torch_build, one_gpu_job_at_a_time, slurm, weights, memory, time, disk)
 
 
 def check_gpu(stage: str, asked: int) -> None:

@@ -1,8 +1,7 @@
 """When Snakemake tries a failed job again (`retries`), and with how much memory.
 
 A user error is not tried again: the same job would end in the same way. Memory is doubled only for a job that ran
-out of it, not after a node failure or an `scancel`. Both need to know why a job failed, which is not known here of jobs
-that share no folder with Snakemake: those are all tried again, with the memory that they had.
+out of it. Jobs that share no folder with Snakemake are all tried again, with the memory that they had.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> b
 def memory_factor(
     rule: str, wildcards: Mapping[str, str], attempt: int, run: str | None, results: str, *, known: bool = True
 ) -> int:
-    """By how much the memory of a job's attempt exceeds that of its first: 2 for each time that it ran out of it.
+    """The memory of a job's attempt relative to its first: doubled each time that it ran out of memory.
 
-    As Slurm says it of the jobs of `run`. Where nobody says it, a job of the experiment in `results` that was killed,
-    and of which nothing says why it failed, counts as one that ran out of memory. Where jobs share no folder, why they
-    failed is not `known` here, and all would count as such.
+    Slurm says so for the jobs of `run`. Without Slurm, a job in `results` that was killed for no recorded reason counts
+    as out of memory. Where jobs share no folder, the reason is not `known` here.
     """
     if attempt == 1 or not known:
         return 1

@@ -27,10 +27,9 @@ from turncredit.pipeline.playing import plays
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
     """The policies of these rounds that are deleted when the next round is done (`keep_policies: last`).
 
-    Each with the next round's log of updates: if the log exists and the policy does not, the policy was deleted. The
-    same for a method's implicit reward models, with the log-probabilities that the next round's model gave.
-
-    The block's last policy, which the next job reads, and those that sampled audited rounds are kept.
+    Each has the file that shows it: if the next round's log of updates exists and the policy does not, the policy was
+    deleted. The same holds for implicit reward models and the next log-probabilities. The block's last policy and those
+    that sampled audited rounds are kept.
     """
     if plan.experiment.keep_policies == "all":
         return {}
@@ -109,11 +108,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
 
 
 def _run_with_room(plan: Plan, job: Job) -> None:
-    """Run one stage. One that samples with vLLM gets the whole GPU, and leaves it to the next.
-
-    vLLM refuses to start in a process of its own where less than the share of memory that it takes (92%) is free. So
-    does a judge's server, for which the engine that samples, and otherwise sleeps until it is needed, ends.
-    """
+    """Run one stage. vLLM, or a judge's server, gets the whole GPU: it does not start where others hold its memory."""
     experiment = plan.experiment
     samples = plays(job.stage) and experiment.policy.engine == "vllm"
     serves = experiment.serves(job.stage)
@@ -135,10 +130,7 @@ def _gone(passing: Mapping[str, str]) -> set[str]:
 
 
 def _made_again(plan: Plan, steps: Sequence[Step], passing: Mapping[str, str], store: Store) -> set[str]:
-    """The deleted policies that a stage still needs: one that is not up to date, or that makes such a policy again.
-
-    An evaluation on other games needs the policy of its round, and so all before it.
-    """
+    """The deleted policies that a stage still needs: one that is not up to date, or that makes such a policy again."""
     gone = deleted = _gone(passing)
     for step in reversed(steps) if deleted else ():  # a policy is made before it is read
         job = plan.job(*step, store=store)

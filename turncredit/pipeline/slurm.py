@@ -1,8 +1,7 @@
 """Slurm jobs of earlier runs, found and cancelled; whether a job ran out of memory; how jobs start and are polled.
 
 Snakemake's plugin names all jobs of a run after the run's id and puts rule and wildcards into their comment. Each run
-leaves its id here, so that the next one of the same experiment finds what is still queued or running: two jobs that
-make the same files would delete each other's.
+leaves its id here, so that the next one of the same experiment finds what is still queued or running.
 """
 
 from __future__ import annotations
@@ -90,10 +89,8 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
 def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], None] = time.sleep) -> str | None:
     """Cancel what earlier runs of the experiment have left in Slurm, and wait until it is gone.
 
-    The work of these jobs is repeated: nothing has recorded what they were asked for, so what they make cannot be told
-    from what the configuration asks for now. A run whose Snakemake still works here has no file in common with this
-    one, by Snakemake's lock, and keeps its jobs. Returns the line to be printed; None if nothing was left. Raises
-    UserError for jobs that do not go.
+    We cannot tell whether these jobs match the configuration, so they are rerun. A run whose Snakemake still works here
+    keeps its jobs. Returns the line to be printed, if any. Raises UserError for jobs that do not go.
     """
     runs = runs_of(state, experiment, ended=True)
     if not runs:
@@ -157,8 +154,7 @@ def out_of_memory(run: str, rule: str, wildcards: Sequence[str]) -> int | None:
 def poll_every(executor: Any, seconds: float) -> None:
     """Let Snakemake's Slurm executor look at its jobs every `seconds`.
 
-    The plugin (2.8) ignores Snakemake's `--seconds-between-status-checks`: it waits 10 s longer after each look that
-    found no job ended, up to 180 s, so that the end of a long job is noticed up to three minutes late.
+    The plugin (2.8) ignores `--seconds-between-status-checks`, and waits up to 180 s.
     """
     executor.sleep = lambda: asyncio.sleep(seconds)
 
@@ -166,12 +162,8 @@ def poll_every(executor: Any, seconds: float) -> None:
 def without_job_step(executor: Any) -> None:
     """Let a Slurm job run its stage directly, not in a job step.
 
-    The plugin's jobs start Snakemake, which starts by `srun` a second Snakemake, which starts the stage. A step places
-    the tasks of parallel jobs on their nodes; ours have one task, for which the job's own limits on cores, memory and
-    GPUs are enough. Snakemake's executors for other schedulers start a stage this way.
-
-    Where job arrays are asked for (`--slurm-array-jobs`), nothing is changed: what the second and later tasks of an
-    array run is passed to the plugin's own executor in the job, and any other would run the first task's job in each.
+    The plugin's jobs start a second Snakemake by `srun`, which places the tasks of parallel jobs; ours have one task.
+    With job arrays (`--slurm-array-jobs`) nothing is changed: only the plugin's own executor runs their later tasks.
     """
     if executor.workflow.executor_settings.array_jobs:
         return

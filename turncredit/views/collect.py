@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from turncredit.config import Experiment
-from turncredit.config.layout import Layout, Located, refuse_old
+from turncredit.config.layout import Layout, Located
 from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
@@ -88,7 +88,6 @@ def collect(
     Raises UserError for a folder without evaluations, and TableError for a damaged or foreign table.
     """
     folder = Path(results).resolve()
-    refuse_old(folder)
     experiment = experiment or read_config(folder)
     layout = make_layout(folder)
     small = {"metrics": sql_views.metrics_table([layout]), "runs": sql_views.runs_table([layout])}

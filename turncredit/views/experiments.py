@@ -16,7 +16,6 @@ from turncredit.config.layout import (
     continuations_name,
     forks_name,
     of_sft,
-    refuse_old,
     sampled_by,
 )
 from turncredit.config.stages import stages_in
@@ -33,7 +32,7 @@ def experiment_folders(results: str | Path, *, or_cache: bool = False) -> list[P
     """The experiments' folders: `results` itself if it is one, otherwise the ones directly below it.
 
     `or_cache`: none are needed where the folder has the judge's cache, of labels that were made without an experiment.
-    Raises UserError if the folder does not exist, or contains no experiment or one with another version's layout.
+    Raises UserError if the folder does not exist, or contains no experiment.
     """
     results = Path(results)
     if not results.is_dir():
@@ -42,8 +41,6 @@ def experiment_folders(results: str | Path, *, or_cache: bool = False) -> list[P
     folders = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
     if not folders and not (or_cache and (results / JUDGE_CACHE).is_dir()):
         raise UserError(f"{results}: no experiment here (no */{name}); run one, or give the folder that has one")
-    for folder in folders:
-        refuse_old(folder)
     return folders
 
 
@@ -64,11 +61,7 @@ def experiment_of(path: str | Path) -> Path | None:
 
 
 def read_config(folder: str | Path) -> Experiment:
-    """The resolved configuration that an experiment's folder was made with.
-
-    Raises UserError if there is none, and for results with another version's layout.
-    """
-    refuse_old(folder)
+    """The resolved configuration that an experiment's folder was made with. Raises UserError if there is none."""
     path = Path(Layout(folder).path("config"))
     try:
         data = json.loads(path.read_text())

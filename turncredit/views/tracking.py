@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
-from turncredit.config.layout import Layout, refuse_old, round_name, sampled_by
+from turncredit.config.layout import Layout, round_name, sampled_by
 from turncredit.config.warm_starts import SFT
 from turncredit.errors import UserError
 from turncredit.views.experiments import AUDIT, SHARED, paid_by, played_for, run_rounds
@@ -79,7 +79,6 @@ def track(
         return {"imported": 0.0, "known": 0.0}
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; give an experiment's folder such as results/household")
-    refuse_old(results)
     uri = store_uri(experiment, results)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")

@@ -42,8 +42,6 @@ MODULES = (
     "turncredit.training.update",
     "turncredit.rollouts.evaluate",
 )
-#: Scripts that run first and import little, so they do not wait for the server.
-PLAIN = ("config", "tasks", "demos")
 #: The server's environment; each job sets its own number of threads.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -61,7 +59,7 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     folder = Path(tempfile.mkdtemp(prefix="turncredit-warm-"))  # mode 0700
     shell, address = folder / "warm-shell", folder / "socket"
     # -I and -S: the client only needs the standard library, and starts in 10 ms without site-packages.
-    client = [sys.executable, "-IS", str(Path(__file__).with_name("client.py")), str(address), ",".join(PLAIN)]
+    client = [sys.executable, "-IS", str(Path(__file__).with_name("client.py")), str(address)]
     shell.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
     shell.chmod(0o700)
     try:

@@ -1,8 +1,7 @@
 """The shell with which Snakemake starts a job: has the warm server fork it, or runs it as a plain process.
 
-Started as `python -IS client.py ADDRESS SCRIPT,... -c COMMAND`; the scripts named run as plain processes. Standard
-library only, and little of it: this is the whole cost of starting a job. Exit status, output and signals are those of
-the job.
+Started as `python -IS client.py ADDRESS -c COMMAND`. Standard library only, and little of it: this is the whole cost of
+starting a job. Exit status, output and signals are those of the job.
 """
 
 import json
@@ -15,10 +14,9 @@ import sys
 
 def main() -> None:
     """Run the command of the command line, warm if possible, and end with its exit status."""
-    address, plain, *arguments = sys.argv[1:]
+    address, *arguments = sys.argv[1:]
     script = script_of(arguments[1]) if len(arguments) == 2 and arguments[0] == "-c" else None
-    # Snakemake runs a copy of the script, called tmpXXXXXXXX.NAME.py.
-    if script and script.split(".")[-2] not in plain.split(","):
+    if script:
         run_warm(address, script)
     # Nothing has been started: run the command in the shell that Snakemake would have used.
     os.execv("/bin/bash", ["/bin/bash", "-euo", "pipefail", *arguments])
