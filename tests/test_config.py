@@ -60,8 +60,8 @@ def test_settings_are_read_only_of_what_is_chosen_whatever_file_they_come_from(m
 
 
 def test_the_last_three_rounds_are_always_evaluated():
-    experiment = config.from_mapping({"rounds": 12, "eval": {"every": 5}})
-    assert experiment.eval_rounds() == [5, 10, 11, 12]
+    experiment = config.from_mapping({"rounds": 12, "eval": {"every": 7}})
+    assert experiment.eval_rounds() == [7, 10, 11, 12]
     assert config.from_mapping({"rounds": 2}).eval_rounds() == [1, 2]
 
 

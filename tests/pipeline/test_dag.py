@@ -54,8 +54,8 @@ seeds: [0, 1, 2], methods: [sft, rloo], rounds: 3, tasks: {eval: 12} -> rollout:
 # two ways to sample in round 1, and each run's round 2
 define: {hot: {base: rloo, rollout: {temperature: 1.5}}}, methods: [gigpo, hot, rloo] -> rollout: 5
 tracking: {enabled: false} -> track: 0, report: 1
-# rounds 3, 6, 7 and 8 of the SFT policy and two runs
-rounds: 8, eval: {every: 3}, tasks: {eval: 16} -> eval: 12, update: 16
+# rounds 5, 6, 7 and 8 of the SFT policy and two runs
+rounds: 8, eval: {every: 5}, tasks: {eval: 16} -> eval: 12, update: 16
 # in round 1 role, progress and score of two seeds' rollouts; in round 2 each run's own
 seeds: [0, 1], methods: [gigpo, triage, triage_no_regression, triage_scalar, has_judge] -> label: 14
 # hindsight in round 1, and in round 2 of both; istar's in both rounds
