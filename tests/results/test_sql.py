@@ -104,13 +104,6 @@ def test_methods_that_sample_otherwise_have_round_one_turns_of_their_own(tmp_pat
     assert ids["n"] == ids["d"]
 
 
-def test_results_of_the_old_layout_are_refused(tmp_path):
-    folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
-    (folder / "sft/rollouts").mkdir()
-    with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
-        rows("SELECT 1 FROM evals", tmp_path)
-
-
 def test_a_results_folder_holds_all_its_experiments(tmp_path):
     for name in ("one", "two"):
         synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1, experiment=name), turns=False)

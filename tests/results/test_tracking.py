@@ -89,12 +89,6 @@ def test_a_runs_credit_of_shared_turns_is_in_the_run_and_a_compared_methods_is_s
     assert set(found) == {*of_runs, (shared, "credit-rloo/wall_s", 0.5)}
 
 
-def test_results_of_the_old_layout_are_refused(folder):
-    (folder / "audit").mkdir()
-    with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
-        tracking.track(experiment=synthetic.experiment(), results=folder)
-
-
 def test_tracking_again_adds_nothing(folder):
     first = track(folder)
     before = state(folder)

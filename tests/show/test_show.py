@@ -266,14 +266,6 @@ def test_a_round_without_turns_is_named(tmp_path, capsys):
         shown(capsys, folder / "runs/flat_grpo/seed0/round01")
 
 
-def test_results_of_the_old_layout_are_refused(tmp_path, capsys):
-    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
-    (folder / "audit").mkdir()
-    for what in (folder / "rollouts/sft-t4k4T1.0/seed0/round01/turns.parquet", "flat_grpo/seed0/round01"):
-        with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
-            shown(capsys, what, results=folder)
-
-
 def test_round_one_of_an_audited_run_shows_every_methods_credit_its_own_first(audited, capsys):
     out = shown(capsys, audited / "runs/flat_grpo/seed0/round01", "train-1-0#0")
     assert "A* " in out
