@@ -193,7 +193,11 @@ def evaluation_later(wildcards):
 def priority_of(stage):
     """The priority of a stage's jobs."""
     later = stage.lags or stage.phase == "audit"
-    return evaluation_later if later else earlier_first if stage.phase == "round" else 0
+    return (
+        evaluation_later
+        if later
+        else earlier_first if stage.phase in ("round", "signal") else 0
+    )
 
 
 def is_local(stage):

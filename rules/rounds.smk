@@ -21,9 +21,9 @@ if FUSED:
             round="|".join(BLOCKS),
         priority: lambda wildcards: 1000 - BLOCKS[last_of(wildcards)][0]
         conda:
-            environment_of(*stages.stages_in("round"))
+            environment_of(*stages.stages_in("round"), *stages.stages_in("signal"))
         container:
-            image_of(*stages.stages_in("round"))
+            image_of(*stages.stages_in("round"), *stages.stages_in("signal"))
         threads: lambda wildcards: of_block(wildcards).threads
         resources:
             **ask_of_block(),

@@ -64,7 +64,8 @@ class Stage:
     """A stage.
 
     after             the stage that it follows in a round and in listings
-    phase             `start`: before any round; `round`: in each round of a run; `audit`: of audited turns; `end`
+    phase             `start`: before any round; `round`: a step of the loop itself; `signal`: where a
+                      method's credit reads it; `audit`: of audited turns; `end`: of all rounds
     message           what Snakemake prints of a job, with its keys in braces
     makes             the artifacts that it writes, by the name under which `run` writes them
     folder, file      its metrics are in `folder/metrics/file.json`, its log in `logs/folder/file.log`
@@ -93,7 +94,7 @@ class Stage:
 
     name: str
     after: str | None
-    phase: Literal["start", "round", "audit", "end"]
+    phase: Literal["start", "round", "signal", "audit", "end"]
     message: str
     makes: Mapping[str, Artifact] = field(default_factory=dict)
     folder: str

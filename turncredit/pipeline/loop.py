@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from turncredit.config.layout import IMPLICIT, of_sft
-from turncredit.config.stages import stages_in
+from turncredit.config.stages import stage, stages_in
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
 
@@ -25,18 +25,25 @@ def run(plan: Plan, method: str, seed: int) -> Iterator[Step]:
 
 
 def one_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
-    """The steps of one round of a run: sample, judge what was sampled, give credit, learn from it, evaluate.
+    """The steps of one round of a run.
 
     Round 1 samples with the SFT policy, whose rollouts all methods share; later rounds with the policy that the round
-    before has made. The stages between rollouts and credit are those whose tables the method's credit reads: labels,
-    values of a learned model, second passes, continuations. After the last round the run's invariants are checked.
+    before has made.
     """
     turns = plan.turns_at(method, seed, round)
-    for stage in stages_in("round"):  # rollout, (what credit reads), credit, update, eval
-        if stage.needed(plan, method):
-            keys = stage.keys(plan, turns, method)
-            if keys is not None:
-                yield stage.name, keys
+
+    def step(name: str) -> Step:
+        return name, stage(name).keys(plan, turns, method)
+
+    yield step("rollout")
+    for signal in stages_in("signal"):  # what the method's credit reads: labels, values of a model, second passes, ...
+        keys = signal.keys(plan, turns, method) if signal.needed(plan, method) else None
+        if keys is not None:
+            yield signal.name, keys
+    yield step("credit")
+    yield step("update")
+    if round in plan.experiment.eval_rounds():
+        yield step("eval")
     if round == plan.experiment.rounds:
         yield "invariants", At(method=method, seed=seed)
 
@@ -53,16 +60,16 @@ def block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Ste
     """
     apart = plan.experiment.granularity == "round" and len(plan.experiment.blocks()) > 1
     steps = (step for round in rounds for step in one_round(plan, method, seed, round))
-    return [(stage, keys) for stage, keys in steps if not is_shared(keys) and not (apart and stage == "invariants")]
+    return [(name, keys) for name, keys in steps if not is_shared(keys) and not (apart and name == "invariants")]
 
 
-def block_of(plan: Plan, stage: str, keys: At) -> tuple[str, range] | None:
+def block_of(plan: Plan, name: str, keys: At) -> tuple[str, range] | None:
     """The method and the rounds whose job does this step; None if it is a job of its own."""
     own_model = keys.reader.startswith(IMPLICIT)
     method = keys.method or (keys.reader.removeprefix(IMPLICIT) if own_model else keys.policy)
     if plan.experiment.granularity == "stage" or (method, keys.seed) not in plan.experiment.runs():
         return None
     round = plan.experiment.rounds if keys.round < 0 else keys.round
-    if (stage, keys) not in block(plan, method, keys.seed, [round]):
+    if (name, keys) not in block(plan, method, keys.seed, [round]):
         return None
     return method, next(rounds for rounds in plan.experiment.blocks() if round in rounds)

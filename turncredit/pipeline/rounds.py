@@ -47,9 +47,6 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
         for round in rounds[:-1]:
             turns = plan.turns_at(method, seed, round + 1)
             after[_implicit(plan, method, seed, round)] = plan.read_by("logprobs", turns, method)
-        if plan.experiment.granularity == "stage":  # no job after it needs the last one
-            turns = plan.turns_at(method, seed, rounds[-1])
-            after[_implicit(plan, method, seed, rounds[-1])] = plan.read_by("logprobs", turns, method)
     return after
 
 

@@ -59,7 +59,7 @@ def longest(plan: Plan, stage: str) -> float:
     match stages.stage(stage).phase:
         case "audit":
             jobs: list[At | None] = list(audited)
-        case "round":
+        case "round" | "signal":
             seed, rounds = experiment.seeds[0], (1, experiment.rounds)
             learned = [(plan.turns_at(name, seed, round), name) for name in experiment.trained() for round in rounds]
             compared = [(at, name) for at in audited for name in plan.audit_methods]

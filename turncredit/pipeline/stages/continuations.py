@@ -86,7 +86,7 @@ def gpu_work(work: Work) -> Played:
 STAGE = Stage(
     name="continuations",
     after="measures",
-    phase="round",
+    phase="signal",
     message="Continuations ({continued}) of the rollouts of {policy}, seed {seed}, round {round}",
     makes={"continuations": table("continuations", f"{ROLLOUTS}/continuations", "{continued}")},
     folder=ROLLOUTS,

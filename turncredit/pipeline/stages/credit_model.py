@@ -87,7 +87,7 @@ def keys(plan: Plan, turns: At, method: str) -> At:
 STAGE = Stage(
     name="credit_model",
     after="logprobs",
-    phase="round",
+    phase="signal",
     message="Credit model of {method} for the rollouts of {policy}, seed {seed}, round {round}",
     makes={"model": Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True)},
     folder=ROLLOUTS,

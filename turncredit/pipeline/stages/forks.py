@@ -78,7 +78,7 @@ def gpu_work(work: Work) -> Played:
 STAGE = Stage(
     name="forks",
     after="continuations",
-    phase="round",
+    phase="signal",
     message="Forks ({forked}) of the rollouts of {policy}, seed {seed}, round {round}",
     makes={"forks": table("forks", f"{ROLLOUTS}/forks", "{forked}")},
     folder=ROLLOUTS,

@@ -78,7 +78,7 @@ def keys(plan: Plan, turns: At, method: str) -> At:
 STAGE = Stage(
     name="hiddens",
     after="label",
-    phase="round",
+    phase="signal",
     message="Hidden states ({read}, {point}) of the rollouts of {policy}, seed {seed}, round {round}",
     makes={"hiddens": table("hiddens", f"{ROLLOUTS}/hiddens", "{read}-{point}")},
     folder=ROLLOUTS,

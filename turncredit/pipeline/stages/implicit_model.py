@@ -124,7 +124,7 @@ def gpu_work(work: Work) -> float:
 STAGE = Stage(
     name="implicit_model",
     after="hiddens",
-    phase="round",
+    phase="signal",
     message="Implicit reward model of {method} for the rollouts of {policy}, seed {seed}, round {round}",
     makes={"implicit": Artifact("implicit", f"{ROLLOUTS}/implicit/{{method}}", folder=True)},
     folder=ROLLOUTS,

@@ -80,7 +80,7 @@ def keys(plan: Plan, turns: At, method: str) -> At:
 STAGE = Stage(
     name="label",
     after="forks",
-    phase="round",
+    phase="signal",
     message="Labels ({ask}) of the rollouts of {policy}, seed {seed}, round {round}, by {judge}",
     makes={"labels": table("labels", f"{ROLLOUTS}/labels", "{judge}-{ask}")},
     folder=ROLLOUTS,

@@ -237,7 +237,7 @@ def keys(plan: Plan, turns: At, method: str) -> At:
 STAGE = Stage(
     name="logprobs",
     after="implicit_model",
-    phase="round",
+    phase="signal",
     message="Second pass ({reader}) over the rollouts of {policy}, seed {seed}, round {round}",
     makes={"logprobs": table("logprobs", f"{ROLLOUTS}/logprobs", "{reader}")},
     folder=ROLLOUTS,

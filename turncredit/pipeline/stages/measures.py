@@ -72,7 +72,7 @@ def needed(plan: Plan, method: str) -> bool:
 STAGE = Stage(
     name="measures",
     after="rollout",
-    phase="round",
+    phase="signal",
     message="Progress and distance on the rollouts of {policy}, seed {seed}, round {round}",
     makes={"measures": table("measures", ROLLOUTS)},
     folder=ROLLOUTS,

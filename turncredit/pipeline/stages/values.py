@@ -40,7 +40,7 @@ def run(job: Job) -> dict[str, float]:
 STAGE = Stage(
     name="values",
     after="credit_model",
-    phase="round",
+    phase="signal",
     message="Values of the credit model of {method} on the rollouts of {policy}, seed {seed}, round {round}",
     makes={"values": table("values", f"{ROLLOUTS}/values", "{method}")},
     folder=ROLLOUTS,
