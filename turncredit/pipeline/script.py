@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from turncredit.config import stages
 from turncredit.config.experiment import ROUNDS
 from turncredit.pipeline import job_script, retries
+
+stages.stages()  # loaded here, so that jobs that are forked from a process with this module need not
 
 
 def main(snakemake: Any = None) -> None:

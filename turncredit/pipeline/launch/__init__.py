@@ -4,7 +4,7 @@ A fresh Python that imports torch and transformers takes seconds, while many of 
 A local run therefore has a *server* (`server.py`) that has imported the libraries and nothing else. Snakemake starts a
 job's script through its shell; `start` makes a tiny *client* (`client.py`) that shell. The client passes script,
 streams, environment and folder to the server, which forks the job; the client ends with the job's exit status. Unusual
-commands, and the few jobs that need no heavy library, run as plain processes. docs/running.md has the measurements.
+commands run as plain processes. docs/running.md has the measurements.
 
 The standard library's forkserver would not do: it serves only the process that started it, so each client would need a
 Python that has imported `multiprocessing`; its children run no exit handlers (atexit) of their own, use its standard
@@ -26,7 +26,8 @@ from pathlib import Path
 
 #: Imported by the server; no model, no weights, no CUDA. All jobs of a run thus use the code as it was when it began.
 MODULES = (
-    "turncredit.pipeline.job_script",
+    "turncredit.pipeline.script",
+    "turncredit.pipeline.rounds",
     "pandas",  # pyarrow imports it (half a second) when a table is first built from Python values
     "pyarrow.parquet",
     "pyarrow.compute",
@@ -38,7 +39,6 @@ MODULES = (
     "turncredit.policy.engines.lockstep",
     "turncredit.training.sft",
     "turncredit.rollouts.rollout",
-    "turncredit.pipeline.stages.credit",
     "turncredit.training.update",
     "turncredit.rollouts.evaluate",
 )
