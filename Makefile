@@ -119,7 +119,7 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py --ignore tests/integrations --ignore tests/adapters \
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py --ignore tests/integrations --ignore tests/adapters --ignore tests/training/test_trl_oracle.py \
 	    -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
 
 # Snakemake alone is another one; what it depends on stays as it is.

@@ -27,12 +27,13 @@ from benchmarks.credit import synthetic
 from tests import tiny
 from tests.golden_runs import EACH_SIDE_TABLE
 from turncredit import credit
-from turncredit.config import Experiment, stages
+from turncredit.config import Experiment
 from turncredit.config.layout import fill
+from turncredit.config.stages import stages
 from turncredit.credit import METHODS
 from turncredit.data import provenance, tables
 from turncredit.pipeline.all_jobs import every_job
-from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.plan import Plan, load
 
 STORED = Path(__file__).with_name("golden_digests.json")
 
@@ -89,7 +90,7 @@ def stored() -> dict[str, dict[str, Any]]:
 
 def test_every_job_has_the_settings_and_the_paths_that_it_had(stored):
     now = jobs()
-    assert {name.partition(" ")[0] for name in now} == set(stages.stages())
+    assert {name.partition(" ")[0] for name in now} == set(stages())
     assert now == stored["jobs"]
 
 
@@ -102,13 +103,13 @@ def test_every_method_gives_the_credit_that_it_gave(stored):
 
 
 def test_a_new_field_of_a_slice_is_another_digest_of_every_job_of_the_stage(stored, monkeypatch):
-    stage = stages.stage("credit")
+    stage = load("credit")
 
     class More(stage.part):
         more: int = 0
 
-    changed = replace(stage, slice=lambda *job: More(**dict(stage.slice(*job))))
-    monkeypatch.setitem(stages.stages(), "credit", changed)
+    other = replace(stage, slice=lambda *job: More(**dict(stage.slice(*job))))
+    monkeypatch.setitem(stages(), "credit", other)
     changed = {name for name, digests in jobs().items() if digests != stored["jobs"][name]}
     assert changed == {name for name in stored["jobs"] if name.startswith("credit ")}
 

@@ -151,7 +151,7 @@ def test_the_tiny_experiment_runs_to_its_report_in_such_a_folder(installed, work
 def test_a_folder_from_a_checkout_has_the_workflow_and_installs_the_checkout(tmp_path):
     written = init_folder.init(tmp_path / "mine")
     assert {*init_folder.workflow_files(), "README.md", ".gitignore"} == set(written)
-    for name in ("Snakefile", "config.yaml", "rules/common.smk", "config/test/tiny.yaml", "workflow_scripts/credit.py"):
+    for name in ("Snakefile", "config.yaml", "rules/common.smk", "config/test/tiny.yaml", "workflow_scripts/stage.py"):
         assert (tmp_path / "mine" / name).read_bytes() == (ROOT / name).read_bytes()
     script = (tmp_path / "mine/envs_conda/core.post-deploy.sh").read_text()
     assert script.splitlines()[-1].endswith(f" -e {ROOT}")
@@ -176,7 +176,7 @@ def test_a_checkout_with_a_part_of_the_workflow_writes_nothing(tmp_path, monkeyp
     assert not (tmp_path / "mine").exists()
 
 
-@pytest.mark.parametrize("taken", ["config.yaml", "rules", "README.md", "rules/sft.smk"])
+@pytest.mark.parametrize("taken", ["config.yaml", "rules", "README.md", "rules/stages.smk"])
 def test_nothing_that_exists_is_overwritten(tmp_path, taken):
     (tmp_path / taken).parent.mkdir(exist_ok=True)
     (tmp_path / taken).write_text("mine")

@@ -60,5 +60,5 @@ def test_a_file_of_ones_own_that_imports_old_names_still_loads(tmp_path: Path) -
 
 
 def test_a_name_that_never_was_is_not_found() -> None:
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(ModuleNotFoundError, match="turnz"):
         importlib.import_module("turncredit.turnz")

@@ -39,6 +39,7 @@ WORLDS = {
     "virtualhome": World({}, 38, "The goal is reached."),
 }
 ANY = [pytest.param(name, marks=needs_virtualhome if name == "virtualhome" else ()) for name in WORLDS]
+SLOW = (needs_virtualhome, pytest.mark.slow)
 any_world = pytest.mark.parametrize("name", ANY)
 
 
@@ -246,7 +247,7 @@ def test_a_person_can_play_to_the_end_with_hints(name):
     ("name", "words", "figures"),
     [
         pytest.param("webshop", "--count 2 --steps 10", {"products": 1000, "steps": 20}, id="webshop"),
-        pytest.param("virtualhome", "--count 2 --steps 10", {"steps": 20}, marks=needs_virtualhome, id="virtualhome"),
+        pytest.param("virtualhome", "--count 2 --steps 10", {"steps": 20}, marks=SLOW, id="virtualhome"),
         pytest.param("searchqa", "--count 6 --together 4", {"tasks": 6, "expert_success": 1.0}, id="searchqa"),
     ],
 )

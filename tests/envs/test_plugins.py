@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -25,7 +26,6 @@ from turncredit.envs.judging import Turn
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.pipeline import loop
-from turncredit.pipeline.capabilities import check_capabilities, credited
 from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
 from turncredit.rollouts.tasks import split_rows
@@ -35,7 +35,8 @@ COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 
 def check_environment(experiment, environment):
     """Raise UserError if `experiment` needs something that this environment does not provide."""
-    check_capabilities(experiment, environment, credited(experiment))
+    with patch.object(envs, "load", lambda _: environment):
+        check(experiment, installed=False)
 
 
 # ---------------------------------------------------------------- found
@@ -179,7 +180,7 @@ methods: [has_turnrd] -> 'has_turnrd' needs .* progress, which 'doors'
 methods: [m], define: {m: {base: has_turnrd_outcome_only, model: {lambda_value: 0.5}}} -> 'm' needs the .* progress
 demos: {noise: 0.1} -> demos.noise: needs .* nor a random_command; set it to 0
 demos: {noise: 0, slips: 0.1} -> demos.slips: needs .* nor a slip_command
-agent: {name: window} -> set agent.window.show_admissible to false
+agent: {name: window, window: {think: false}} -> set agent.window.show_admissible to false
 deterministic: false, audit: {rounds: [1], methods: [flat_grpo]} -> snapshot and restore, which 'doors'
 deterministic: false, methods: [carl] -> 'carl' needs the environment's snapshot and restore
 deterministic: false, methods: [vineppo] -> 'vineppo' needs the environment's snapshot and restore

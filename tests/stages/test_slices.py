@@ -196,7 +196,7 @@ def read_by() -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_key_is_in_the_slices_of_the_stages_that_read_it_and_of_no_other():
-    assert read_by() == json.loads(READ_BY.read_text())
+    assert read_by() == json.loads(READ_BY.read_text()), "if meant: python -m tests.stages.test_slices"
     assert OTHER.keys() <= LEAVES.keys()
 
 

@@ -51,6 +51,7 @@ def _env_settings(experiment: Experiment) -> Any:
 
 
 def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
+    envs.load(experiment.env.name)  # a misspelt name, before the settings that do not go with it
     yield from _owners("env", experiment.env)
     _env_settings(experiment)
     if installed:
