@@ -25,8 +25,7 @@ from turncredit.envs.judging import Turn
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.pipeline import loop
-from turncredit.pipeline.capabilities import check_capabilities, credited
-from turncredit.pipeline.checks import check
+from turncredit.pipeline.checks import check, check_capabilities
 from turncredit.pipeline.plan import Plan
 from turncredit.rollouts.tasks import split_rows
 
@@ -35,7 +34,7 @@ COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 
 def check_environment(experiment, environment):
     """Raise UserError if `experiment` needs something that this environment does not provide."""
-    check_capabilities(experiment, environment, credited(experiment))
+    check_capabilities(experiment, environment)
 
 
 # ---------------------------------------------------------------- found

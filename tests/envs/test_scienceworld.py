@@ -28,8 +28,7 @@ from turncredit.envs.scienceworld.replies import NEIGHBOURS, refused, room
 from turncredit.envs.scienceworld.settings import TASKS, spelled_out
 from turncredit.envs.scienceworld.world import LONGEST_ACTION, ScienceWorld, Task, as_sent
 from turncredit.errors import UserError
-from turncredit.pipeline.capabilities import check_capabilities, credited
-from turncredit.pipeline.checks import check
+from turncredit.pipeline.checks import check, check_capabilities
 
 SMALL = "config/scienceworld.yaml"
 KITCHEN = (
@@ -204,7 +203,7 @@ def test_without_java_or_the_package_one_line_says_so_before_any_job(monkeypatch
 @pytest.mark.parametrize("preset", ["hipif_scienceworld_3b", "hipif_scienceworld_7b"])
 def test_a_preset_for_real_weights_has_the_papers_turns_and_reward(preset):
     made = presets.experiment(preset)
-    check_capabilities(made, ENVIRONMENT, credited(made))
+    check_capabilities(made, ENVIRONMENT)
     settings = Settings.model_validate(made.env.chosen().settings)
     assert (settings.horizon, settings.reward, settings.success_reward) == (40, "success", 10)
     assert made.tasks.eval_split == "test"
@@ -212,7 +211,7 @@ def test_a_preset_for_real_weights_has_the_papers_turns_and_reward(preset):
 
 def test_the_small_experiment_names_tasks_that_there_are():
     made = from_mapping(merge(*(yaml.safe_load((tiny.ROOT / name).read_text()) for name in ("config.yaml", SMALL))))
-    check_capabilities(made, ENVIRONMENT, credited(made))
+    check_capabilities(made, ENVIRONMENT)
     assert set(Settings.model_validate(made.env.chosen().settings).tasks) <= set(TASKS)
 
 

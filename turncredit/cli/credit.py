@@ -75,10 +75,7 @@ def credit(
 
 
 def _check_asked(labels: Path, method: Method) -> None:
-    """Raise UserError for labels that say they answer another question than the method's.
-
-    Those that `turncredit judge label` makes do; the numbers of two questions mean different things.
-    """
+    """Raise UserError for labels that say they answer another question than the method's."""
     asked = tables.metadata(labels).get("config", {}).get("ask")
     if method.asks is not None and asked not in (None, method.asks):
         raise UserError(

@@ -141,10 +141,7 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
 
 
 def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
-    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed.
-
-    What has not ended after so many minutes, as in a queue that does not start, is ended.
-    """
+    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
     if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
         raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:

@@ -91,9 +91,8 @@ def lines_of(plan: Plan) -> list[str]:
 def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, Any], int]:
     """The metrics of the jobs that have ended, and the number of those that have to be done again.
 
-    A job that has ended is done again if its settings were others, if a job that it reads from is, or if one of these
-    has since made something else; or if a user's own file that it reads has changed. `jobs` with what each reads, each
-    after those it reads from.
+    A job is done again if its settings, a job that it reads from, or a user's own file that it reads has changed.
+    `jobs` has the paths that each reads, each job after those it reads from.
     """
     records: dict[Step, Any] = {}
     outdated: set[Step] = set()
@@ -133,8 +132,8 @@ def steps_of(plan: Plan, failure: failures.Failure) -> list[Step]:
         stage = retries.stage_of(failure.rule)
         return [(stage, At.of(failure.wildcards))] if stage in stages() else []  # a rule of another version
     method, seed = failure.wildcards["method"], int(failure.wildcards["seed"])
-    last = int(failure.wildcards.get("round", plan.experiment.rounds))
-    blocks = [block for block in plan.experiment.blocks() if block[-1] == last]
+    every, last = plan.experiment.blocks(), failure.wildcards.get("round")  # a whole run's job has no round
+    blocks = [block for block in every if (len(every) == 1 if last is None else block[-1] == int(last))]
     if plan.experiment.granularity == "stage" or not blocks or (method, seed) not in plan.experiment.runs():
         return []
     return loop.block(plan, method, seed, blocks[0])

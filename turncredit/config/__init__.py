@@ -1,8 +1,7 @@
 """The experiment's configuration: typed, closed (a misspelt key is an error), and checked before any job starts.
 
-`load` reads one or more YAML files (later ones override), resolves them to an `Experiment`, and turns every
-mistake into one line that names the key and the nearest valid one. `schemas/config.schema.json` is this model
-as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
+`load` reads YAML files, later ones override, and turns every mistake into one line that names the key and the nearest
+valid one. `python -m turncredit.config` prints the JSON schema, `schemas/config.schema.json`.
 """
 
 from turncredit.config.experiment import Experiment

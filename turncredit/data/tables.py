@@ -177,11 +177,7 @@ def schema(name: str) -> pa.Schema:
 
 
 def conform(table: pa.Table, name: str, where: str) -> pa.Table:
-    """`table` with its columns cast to the schema of `name` and in its order; further columns follow.
-
-    Raises TableError, naming `where`, for a missing column, a value that cannot be cast, or a null in a required
-    column.
-    """
+    """`table` with its columns cast to the schema of `name`, in its order; more columns follow. Raises TableError."""
     wanted, extra = schema(name), SCHEMAS[name][2]
     columns, fields = [], []
     for field in wanted:
@@ -209,20 +205,14 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
 
 
 def stamp(name: str, made_by: Mapping[str, Any], rows: int | None = None) -> dict[bytes, bytes]:
-    """The metadata of a `name` table; `made_by` is from `provenance.record`.
-
-    `rows` is the number of its rows, where it is known before they are written: a damaged footer can hide some of them.
-    """
+    """The metadata of a `name` table. The number of `rows`, if known, shows where a damaged footer hides some."""
     row_count = {} if rows is None else {"rows": rows}
     meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by, **row_count}
     return {META: json.dumps(meta, sort_keys=True).encode()}
 
 
 def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> pa.Table:
-    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written.
-
-    `made_by` is from `provenance.record`.
-    """
+    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written."""
     path = Path(path)
     table = conform(table, name, str(path))
     table = table.replace_schema_metadata(stamp(name, made_by, table.num_rows))
@@ -247,10 +237,8 @@ def read(
 ) -> pa.Table:
     """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
 
-    Of `optional` columns, which not every such table has, those that are there are read beside `columns`.
-
-    Raises TableError for a missing, truncated or foreign file and for an unknown schema version, each time with
-    the file's name and what to do.
+    Of the `optional` columns, those that are there are read too. Raises TableError for a missing, truncated or foreign
+    file and for an unknown schema version.
     """
     path = Path(path)
     file = _open(path)

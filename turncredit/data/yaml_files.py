@@ -18,8 +18,8 @@ CONFIG = "config.yaml"
 def read_mapping(path: str | Path) -> dict[str, Any]:
     """The keys and values in the YAML or JSON file `path`.
 
-    Raises UserError, with the file and where possible the line, for a file that is missing, empty, not text, not valid,
-    or not a mapping, and for a key that occurs twice in the same mapping (PyYAML and Snakemake keep the last one).
+    Raises UserError, with the file and where possible the line, for what is not a mapping in valid YAML or JSON, and
+    for a key that occurs twice in one mapping.
     """
     path = Path(path)
     try:
