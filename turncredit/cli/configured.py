@@ -16,8 +16,7 @@ from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
 
 ConfigfileOption = Annotated[
-    list[Path] | None,
-    typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable."),
+    list[Path] | None, typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable.")
 ]
 ConfigOption = Annotated[
     list[str] | None,

@@ -65,10 +65,7 @@ def credit(
         _check_asked(labels, chosen)
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = provenance.record(
-        "credit",
-        config={"method": method, "params": chosen.params()},
-        inputs={"turns": turns, **side_paths},
-        seed=seed,
+        "credit", config={"method": method, "params": chosen.params()}, inputs={"turns": turns, **side_paths}, seed=seed
     )
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
@@ -84,9 +81,7 @@ def _check_asked(labels: Path, method: Method) -> None:
         )
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None,
-) -> None:
+def methods(name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
         _describe(resolve(name))

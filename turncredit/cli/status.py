@@ -32,9 +32,7 @@ PAUSE, PAUSE_IN_JOBS, SHORT_PAUSE = 600.0, 10.0, 60.0
 
 
 def status(
-    configfile: ConfigfileOption = None,
-    config: ConfigOption = None,
-    results: ResultsOption = Path("results"),
+    configfile: ConfigfileOption = None, config: ConfigOption = None, results: ResultsOption = Path("results")
 ) -> None:
     """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
 

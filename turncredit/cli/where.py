@@ -35,8 +35,7 @@ CHOICES = {
 def where(
     artifact: Annotated[str, typer.Argument(help="A stage (credit), an artifact (credits), or a path in the results.")],
     keys: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY", help="A method; train or eval; a question for the judge; ..."),
+        list[str] | None, typer.Argument(metavar="KEY", help="A method; train or eval; a question for the judge; ...")
     ] = None,
     policy: Annotated[
         str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")

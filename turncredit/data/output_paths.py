@@ -57,12 +57,6 @@ def _check_parents(path: Path) -> None:
 
 
 def _formats(suffixes: tuple[str, ...]) -> str:
-    names = {
-        ".parquet": "Parquet",
-        ".csv": "CSV",
-        ".json": "JSON",
-        ".jsonl": "JSON lines",
-        ".html": "an HTML page",
-        ".htm": "an HTML page",
-    }
+    page = "an HTML page"
+    names = {".parquet": "Parquet", ".csv": "CSV", ".json": "JSON", ".jsonl": "JSON lines", ".html": page, ".htm": page}
     return " or ".join(f"{names[suffix]} ({suffix})" for suffix in suffixes)

@@ -79,10 +79,7 @@ _TABLES = {
         "return_square_sum:float64 turns_played:int32 tokens:int64 ...",
     ),
     # One row per turn: the environment's state before and after the action. Null if the environment lacks the measure.
-    "measures": (
-        1,
-        f"{_KEYED} progress_before:float64? progress:float64? distance_before:int32? distance:int32?",
-    ),
+    "measures": (1, f"{_KEYED} progress_before:float64? progress:float64? distance_before:int32? distance:int32?"),
     # One row per turn: a judge's label. `role` is null if no label could be obtained; `reason` then explains why.
     "labels": (
         1,
@@ -130,10 +127,7 @@ _TABLES = {
     # One row per SFT step.
     "sft_log": (1, "step:int32 loss:float64 lr:float64 tokens:int64 ..."),
     # One row per number in the report: the SQL that gives it and the files, below the experiment's folder, it reads.
-    "summary": (
-        1,
-        "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql",
-    ),
+    "summary": (1, "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql"),
     # One row per branched turn: its true value before the action (v), after it (q) and their difference, for the policy
     # that acted, with standard errors; `*_reference` the same for the noisy expert, `distance_change` the planner's.
     "branches": (
@@ -230,10 +224,7 @@ def metadata(path: str | Path) -> dict[str, Any]:
 
 
 def read(
-    path: str | Path,
-    name: str | None = None,
-    columns: Sequence[str] | None = None,
-    optional: Sequence[str] = (),
+    path: str | Path, name: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
 ) -> pa.Table:
     """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
 

@@ -318,12 +318,7 @@ class Turns:
         return column
 
     def _require(self, name: str, method: str) -> None:
-        if name not in self.table.column_names:
-            hint = nearest(name, self.table.column_names)
-            raise UserError(f"{self.where}: {method} needs the column '{name}', which the table does not have{hint}")
-        if self.table.column(name).null_count:
-            count = self.table.column(name).null_count
-            raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
+        _require(self.table, self.where, name, method)
 
     def _whole_turns(self) -> np.ndarray:
         turn_N = to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
@@ -365,6 +360,14 @@ class Turns:
                 f"{self.where}: {self.rollout_name(int(self.rollout_N[row]))} has no turn {expected_N[row]} "
                 f"(its next one is {self.turn_N[row]}); turns must run 0, 1, 2, ... without gaps"
             )
+
+
+def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool = False) -> None:
+    if name not in table.column_names:
+        hint = nearest(name, table.column_names)
+        raise UserError(f"{where}: {method} needs the column '{name}', which the table does not have{hint}")
+    if (count := table.column(name).null_count) and not nulls:
+        raise UserError(f"{where}: {method} needs the column '{name}', which has {count} null values")
 
 
 def check_logprobs(table: pa.Table, where: str) -> None:
@@ -445,12 +448,7 @@ class SideTable:
         return self.has(name) and self.table.column(name).null_count == self.table.num_rows
 
     def _require(self, name: str, method: str, *, nulls: bool) -> None:
-        if name not in self.table.column_names:
-            hint = nearest(name, self.table.column_names)
-            raise UserError(f"{self.name}: {method} needs the column '{name}', which the table does not have{hint}")
-        count = self.table.column(name).null_count
-        if count and not nulls:
-            raise UserError(f"{self.name}: {method} needs the column '{name}', which has {count} null values")
+        _require(self.table, self.name, name, method, nulls=nulls)
 
     def _in_order(self, x_M: np.ndarray, missing: Any) -> np.ndarray:
         """A column of the table in the order of the turns, `missing` where a turn has no row."""

@@ -85,11 +85,7 @@ class Store:
         self._vllm: Any = None
 
     def table(
-        self,
-        path: str,
-        schema: str | None = None,
-        columns: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, path: str, schema: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> pa.Table:
         """The table at `path` (`turncredit.data.tables.read`)."""
         table = self._tables.get(path)
@@ -196,11 +192,7 @@ class Job:
         return [value] if isinstance(value, str) else list(value)
 
     def table(
-        self,
-        name: str,
-        schema: str | None = None,
-        columns: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, name: str, schema: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> pa.Table:
         """The input table `name`."""
         return self.store.table(self.path(name), schema, columns, optional)

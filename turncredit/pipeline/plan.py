@@ -12,14 +12,7 @@ from typing import Any, NamedTuple
 
 from turncredit import envs
 from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig, stages
-from turncredit.config.layout import (
-    Layout,
-    fill,
-    layout_of,
-    of_sft,
-    sampled_by,
-    sampling_name,
-)
+from turncredit.config.layout import Layout, fill, layout_of, of_sft, sampled_by, sampling_name
 from turncredit.config.stages import stage as load  # noqa: F401
 from turncredit.config.warm_starts import start_name
 from turncredit.credit import Method
