@@ -210,8 +210,7 @@ def measured_in(records: Mapping[Step, Any]) -> Measured:
 def current(plan: Plan) -> tuple[dict[Step, Work], str]:
     """Jobs that Snakemake has started or submitted and that have not ended, and why squeue does not answer, if so.
 
-    Snakemake keeps a file for each output that is being made, with the Slurm job that makes it. One whose job is gone,
-    or on this machine one whose Snakemake has ended, was interrupted.
+    Snakemake marks each output that is being made. One whose Slurm job or Snakemake is gone was interrupted.
     """
     listed: dict[str, slurm.SlurmJob] = {}
     silent = ""
@@ -244,11 +243,7 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
 
 
 def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any]) -> dict[Step, Work]:
-    """The stages that have not ended and at which the jobs of `works` are.
-
-    A job of several rounds marks all that other jobs read from it, when it starts: it is at the first of its stages
-    that has not ended.
-    """
+    """The stages that have not ended and at which the jobs of `works` are; of several rounds, the first of them."""
     stages = {}
     for step, work in works.items():
         block = loop.block_of(plan, *step)

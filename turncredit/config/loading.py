@@ -103,7 +103,6 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _at(values: Any, path: Iterable[str]) -> Any:
-    """The value of a nested key; None where there is none."""
     for key in path:
         values = values.get(key) if isinstance(values, Mapping) else None
     return values

@@ -145,6 +145,5 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _skip_rest(handle: BinaryIO) -> None:
-    """Read on to the end of the line."""
     while (part := handle.readline(LONGEST)) and not part.endswith(b"\n"):
         pass

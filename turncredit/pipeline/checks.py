@@ -189,7 +189,6 @@ def _audit(experiment: Experiment, environment: Environment) -> Iterator[str]:
 
 
 def _agent_and_change(experiment: Experiment, run: str) -> tuple[str, str]:
-    """The name of the agent of `run`, and how to take another."""
     agent = agents.load(experiment.agent_of(run).name)
     return agent.name, f"take another agent ({experiment.agent_key(run)}.name)"
 

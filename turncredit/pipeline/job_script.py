@@ -233,7 +233,6 @@ def _plain(value: Any) -> Any:
 
 
 def _from_file(argv: list[str]) -> Description:
-    """The job that the file named on the command line describes."""
     if len(argv) != 2:
         raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])

@@ -50,7 +50,6 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
 
 
 def _implicit(plan: Plan, method: str, seed: int, round: int) -> str:
-    """The implicit reward model of a run's round."""
     return plan.layout.path("implicit", plan.turns_at(method, seed, round).keys, method=method)
 
 

@@ -31,8 +31,7 @@ from turncredit.pipeline import live_progress, locks
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
 TYPICAL = {
-    "tasks": 4.0, "demos": 3.0, "sft": 40.0, "sft_of_agents": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0,
-    "track": 3.0,
+    "tasks": 4.0, "demos": 3.0, "sft": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0, "track": 3.0,
 }  # fmt: skip
 USUAL = 1.0
 #: Seconds of finished jobs after which measured times count as much as `TYPICAL`.

@@ -24,10 +24,7 @@ from turncredit.policy.shapes import BYTES, Shapes
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process.
-
-    On the CPU both are in main memory. `note` qualifies the sum.
-    """
+    """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process."""
 
     model: Mapping[str, float] = field(default_factory=dict)
     host: float = 0.0
