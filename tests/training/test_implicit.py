@@ -151,7 +151,9 @@ def test_beta_is_the_methods_and_the_learning_rate_twice_the_policys_unless_it_i
 
 
 def test_with_keep_policies_last_the_models_of_earlier_rounds_go_as_the_policies_do():
-    plan = Plan(tiny.experiment(methods=["istar"], rounds=4, keep_policies="last", tasks={"eval": 16}))
+    plan = Plan(
+        tiny.experiment(methods=["istar"], rounds=4, granularity="run", keep_policies="last", tasks={"eval": 16})
+    )
     passing = fused.passing_policies(plan, "istar", 0, [1, 2, 3, 4])
     models_of = [plan.layout.path("implicit", replace(SECOND, round=round).keys) for round in (2, 3, 4)]
     assert [path in passing for path in models_of] == [True, True, False]

@@ -18,6 +18,7 @@ from turncredit.config.stages import stages
 from turncredit.data import tables
 from turncredit.pipeline import blocks, loop
 from turncredit.pipeline import rounds as fused
+from turncredit.pipeline.all_jobs import made_paths, read_paths
 from turncredit.pipeline.job import At, Store
 from turncredit.pipeline.plan import Plan, load
 from turncredit.pipeline.playing import plays
@@ -280,13 +281,12 @@ def test_every_file_that_rounds_read_is_named_by_their_job_or_by_one_before(per_
     known = {plan.layout.path("tasks", split="train")}
     for block in plan.experiment.blocks():
         steps = loop.block(plan, "gigpo", 0, block)
-        known |= {*blocks.inputs_of_block(plan, "gigpo", 0, block), *blocks.made_inside(plan, steps)}
-        read = {path for step in steps for value in plan.inputs(*step).values() for path in _several(value)}
+        known |= {
+            *blocks.inputs_of_block(plan, "gigpo", 0, block),
+            *(path for step in steps for path in made_paths(plan, step)),
+        }
+        read = {path for step in steps for path in read_paths(plan, step).values()}
         assert not read - known
-
-
-def _several(value):
-    return [value] if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize(

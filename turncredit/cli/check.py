@@ -24,10 +24,7 @@ COMPARED = ("schemas", "made_from")
 
 
 def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> int:
-    """Check the experiments in `results`; print what fails and a summary. Returns how many failed.
-
-    `repair`: remove what must be made again, and all that was made from it.
-    """
+    """Check the experiments in `results`, print what fails or `repair` it, and a summary. Returns how many failed."""
     folders = experiment_folders(results)  # before the imports, which take seconds
     from transformers.utils.logging import disable_progress_bar
 

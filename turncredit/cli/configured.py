@@ -16,8 +16,7 @@ from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
 
 ConfigfileOption = Annotated[
-    list[Path] | None,
-    typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable."),
+    list[Path] | None, typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable.")
 ]
 ConfigOption = Annotated[
     list[str] | None,
@@ -27,10 +26,7 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="The results fold
 
 
 def files_of(configfile: Sequence[Path] | None) -> list[Path]:
-    """The configuration files in the order in which Snakemake merges them: the working folder's config.yaml first.
-
-    It is there even if it is not on disk, since Snakemake would refuse to run without it.
-    """
+    """The configuration files in the order in which Snakemake merges them: config.yaml first, even if it is missing."""
     files, default = [*(configfile or [])], Path(CONFIG)
     return files if any(file.resolve() == default.resolve() for file in files) else [default, *files]
 
@@ -47,12 +43,9 @@ def profile_options(profile: str) -> dict[str, Any]:
 def plan_of(
     configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None, *, installed: bool = True
 ) -> Plan:
-    """The plan of the configured experiment: files, and single keys (`config`) over them.
+    """The plan of the configured experiment: files, and single keys (`config`) over them. Raises UserError.
 
     `installed`: whether the environment has to be, as for jobs on this machine.
-
-    Raises UserError for a configuration that cannot be read or that Snakemake would refuse, and for `results` that are
-    an experiment's own folder.
     """
     if Path(Layout(results).path("config")).is_file():
         raise UserError(

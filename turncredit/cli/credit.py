@@ -65,20 +65,14 @@ def credit(
         _check_asked(labels, chosen)
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = provenance.record(
-        "credit",
-        config={"method": method, "params": chosen.params()},
-        inputs={"turns": turns, **side_paths},
-        seed=seed,
+        "credit", config={"method": method, "params": chosen.params()}, inputs={"turns": turns, **side_paths}, seed=seed
     )
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
 
 
 def _check_asked(labels: Path, method: Method) -> None:
-    """Raise UserError for labels that say they answer another question than the method's.
-
-    Those that `turncredit judge label` makes do; the numbers of two questions mean different things.
-    """
+    """Raise UserError for labels that say they answer another question than the method's."""
     asked = tables.metadata(labels).get("config", {}).get("ask")
     if method.asks is not None and asked not in (None, method.asks):
         raise UserError(
@@ -87,9 +81,7 @@ def _check_asked(labels: Path, method: Method) -> None:
         )
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None,
-) -> None:
+def methods(name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
         _describe(resolve(name))

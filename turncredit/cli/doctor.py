@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of, profile_options
-from turncredit.cli.plan import Submitted, submitted_jobs
+from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.layout import Layout
@@ -97,18 +97,12 @@ def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
     """What the jobs of each rule ask for, by the configuration and the profile, as Snakemake would ask for it."""
     copied = plan.experiment.policy.source != "scratch"  # where Snakemake runs, from the hub's cache
     here = {one.name for one in stages.stages().values() if one.local or (copied and one.name == "base")}
-    jobs = [(_rule(job), job.asked) for job in submitted_jobs(plan, every_job(plan))]
-    asked = dict.fromkeys(
-        Asked(rule, "", one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)
-        for rule, one in jobs
-        if rule not in here
-    )
+    asked: dict[Asked, None] = {}
+    for job in submitted_jobs(plan, every_job(plan)):
+        rule, one = ROUNDS if job.rounds else job.stages[0][0], job.asked
+        if rule not in here:
+            asked[Asked(rule, "", one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)] = None
     return tuple(_with_profile(one, where) for one in asked)
-
-
-def _rule(job: Submitted) -> str:
-    """The rule of a job."""
-    return ROUNDS if job.rounds else job.stages[0][0]
 
 
 def _with_profile(asked: Asked, where: preflight.Where) -> Asked:
@@ -141,10 +135,7 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
 
 
 def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
-    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed.
-
-    What has not ended after so many minutes, as in a queue that does not start, is ended.
-    """
+    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
     if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
         raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:

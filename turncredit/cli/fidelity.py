@@ -31,10 +31,7 @@ SHOWN = {
 
 
 def fidelity(
-    turns: Annotated[
-        Path,
-        typer.Option(help="Parquet with group_id, rollout_id, turn, and success or reward."),
-    ],
+    turns: Annotated[Path, typer.Option(help="Parquet with group_id, rollout_id, turn, and success or reward.")],
     credits: Annotated[
         list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; repeatable.")
     ],

@@ -24,9 +24,7 @@ UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
 
 def plan(
-    configfile: ConfigfileOption = None,
-    config: ConfigOption = None,
-    results: ResultsOption = Path("results"),
+    configfile: ConfigfileOption = None, config: ConfigOption = None, results: ResultsOption = Path("results")
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 

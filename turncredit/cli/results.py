@@ -61,8 +61,7 @@ def show(
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
     credits: Annotated[
-        list[Path] | None,
-        typer.Option(help="Credits tables to show; by default those of the configured methods."),
+        list[Path] | None, typer.Option(help="Credits tables to show; by default those of the configured methods.")
     ] = None,
     components: Annotated[
         bool, typer.Option(help="Show all components of the credit, not only the advantage.")
@@ -158,9 +157,7 @@ def clean(
         print(f"{count} files and folders; --yes removes them")
 
 
-def track(
-    results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")],
-) -> None:
+def track(results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")]) -> None:
     """Copy the stages' metrics to MLflow (config: tracking.uri). Existing entries are left alone.
 
     Metrics of jobs that the experiment's configuration would not run are left out, as in report and SQL.

@@ -32,9 +32,7 @@ PAUSE, PAUSE_IN_JOBS, SHORT_PAUSE = 600.0, 10.0, 60.0
 
 
 def status(
-    configfile: ConfigfileOption = None,
-    config: ConfigOption = None,
-    results: ResultsOption = Path("results"),
+    configfile: ConfigfileOption = None, config: ConfigOption = None, results: ResultsOption = Path("results")
 ) -> None:
     """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
 
@@ -91,9 +89,8 @@ def lines_of(plan: Plan) -> list[str]:
 def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, Any], int]:
     """The metrics of the jobs that have ended, and the number of those that have to be done again.
 
-    A job that has ended is done again if its settings were others, if a job that it reads from is, or if one of these
-    has since made something else; or if a user's own file that it reads has changed. `jobs` with what each reads, each
-    after those it reads from.
+    A job is done again if its settings, a job that it reads from, or a user's own file that it reads has changed.
+    `jobs` has the paths that each reads, each job after those it reads from.
     """
     records: dict[Step, Any] = {}
     outdated: set[Step] = set()
@@ -133,8 +130,8 @@ def steps_of(plan: Plan, failure: failures.Failure) -> list[Step]:
         stage = retries.stage_of(failure.rule)
         return [(stage, At.of(failure.wildcards))] if stage in stages() else []  # a rule of another version
     method, seed = failure.wildcards["method"], int(failure.wildcards["seed"])
-    last = int(failure.wildcards.get("round", plan.experiment.rounds))
-    blocks = [block for block in plan.experiment.blocks() if block[-1] == last]
+    every, last = plan.experiment.blocks(), failure.wildcards.get("round")  # a whole run's job has no round
+    blocks = [block for block in every if (len(every) == 1 if last is None else block[-1] == int(last))]
     if plan.experiment.granularity == "stage" or not blocks or (method, seed) not in plan.experiment.runs():
         return []
     return loop.block(plan, method, seed, blocks[0])
@@ -213,8 +210,7 @@ def measured_in(records: Mapping[Step, Any]) -> Measured:
 def current(plan: Plan) -> tuple[dict[Step, Work], str]:
     """Jobs that Snakemake has started or submitted and that have not ended, and why squeue does not answer, if so.
 
-    Snakemake keeps a file for each output that is being made, with the Slurm job that makes it. One whose job is gone,
-    or on this machine one whose Snakemake has ended, was interrupted.
+    Snakemake marks each output that is being made. One whose Slurm job or Snakemake is gone was interrupted.
     """
     listed: dict[str, slurm.SlurmJob] = {}
     silent = ""
@@ -247,11 +243,7 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
 
 
 def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any]) -> dict[Step, Work]:
-    """The stages that have not ended and at which the jobs of `works` are.
-
-    A job of several rounds marks all that other jobs read from it, when it starts: it is at the first of its stages
-    that has not ended.
-    """
+    """The stages that have not ended and at which the jobs of `works` are; of several rounds, the first of them."""
     stages = {}
     for step, work in works.items():
         block = loop.block_of(plan, *step)

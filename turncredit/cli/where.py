@@ -35,8 +35,7 @@ CHOICES = {
 def where(
     artifact: Annotated[str, typer.Argument(help="A stage (credit), an artifact (credits), or a path in the results.")],
     keys: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY", help="A method; train or eval; a question for the judge; ..."),
+        list[str] | None, typer.Argument(metavar="KEY", help="A method; train or eval; a question for the judge; ...")
     ] = None,
     policy: Annotated[
         str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")
@@ -73,7 +72,7 @@ def stage_keys(stage: str) -> list[str]:
 def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed: int, round: int) -> At:
     """The keys of the job of `stage` that `words` describe. Raises UserError for one that is missing or unknown.
 
-    Without `policy`, turns are those of the method's own run, and in round 1 those that all runs share.
+    Without `policy`, turns are those of the method's own run.
     """
     names = stage_keys(stage)
     keys: dict[str, str | int] = {"start": SFT} if "start" in names and not words else {}
@@ -136,7 +135,7 @@ def of_path(
 ) -> tuple[Plan, str, At]:
     """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
 
-    The configuration is the one in the experiment's folder, if there is one and no other is given.
+    The configuration is the one in the experiment's folder, if no other is given.
     """
     folder = None if configfile or config else experiment_of(path)
     if folder:
@@ -161,10 +160,7 @@ def of_path(
 
 
 def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
-    """A stage's inputs, outputs, metrics and log, each with whether it exists, and its slice of the configuration.
-
-    With granularity `round` or `run` the job that runs it, too.
-    """
+    """A stage's inputs, outputs, metrics, log and slice of the configuration, and the job of rounds that runs it."""
     metrics, log = plan.metrics(stage, at), plan.log(stage, at)
     job = plan.job(stage, at)
     inputs = [(name, path) for name in job.input for path in job.paths(name)]
@@ -191,11 +187,10 @@ def _file_state(plan: Plan, path: str) -> str:
         return "missing"
     step = maker(plan, path) if plan.layout.locate(path) else None
     made_by = provenance.made_from(path) if step else None
-    if step and made_by and made_by.get("config_hash") != provenance.config_hash(plan.settings(*step)):
-        return "stale"
-    if step and made_by and _reads_changed_file(plan, step, made_by.get("inputs") or {}):
-        return "stale"
-    return "exists"
+    if not step or not made_by:
+        return "exists"
+    other = made_by.get("config_hash") != provenance.config_hash(plan.settings(*step))
+    return "stale" if other or _reads_changed_file(plan, step, made_by.get("inputs") or {}) else "exists"
 
 
 def _reads_changed_file(plan: Plan, step: Step, hashes: Mapping[str, str]) -> bool:

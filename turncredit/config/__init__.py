@@ -1,8 +1,7 @@
 """The experiment's configuration: typed, closed (a misspelt key is an error), and checked before any job starts.
 
-`load` reads one or more YAML files (later ones override), resolves them to an `Experiment`, and turns every
-mistake into one line that names the key and the nearest valid one. `schemas/config.schema.json` is this model
-as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
+`load` reads YAML files, later ones override, and turns every mistake into one line that names the key and the nearest
+valid one. `python -m turncredit.config` prints the JSON schema, `schemas/config.schema.json`.
 """
 
 from turncredit.config.experiment import Experiment
@@ -11,16 +10,12 @@ from turncredit.config.merging import merge
 from turncredit.config.sections import (
     AgentConfig,
     AgentSlice,
-    AuditConfig,
     BranchConfig,
     ContinuationsConfig,
     DemosConfig,
-    Dtype,
     EnvConfig,
     EnvSlice,
-    EvalConfig,
     EvalMode,
-    ForksConfig,
     LoraConfig,
     LossConfig,
     MethodConfig,
@@ -28,10 +23,7 @@ from turncredit.config.sections import (
     ResourceConfig,
     RolloutConfig,
     ScratchConfig,
-    Seed,
     SftConfig,
-    SweepConfig,
-    TasksConfig,
     TrackingConfig,
     UpdateConfig,
 )
@@ -39,17 +31,13 @@ from turncredit.config.sections import (
 __all__ = [
     "AgentConfig",
     "AgentSlice",
-    "AuditConfig",
     "BranchConfig",
     "ContinuationsConfig",
     "DemosConfig",
-    "Dtype",
     "EnvConfig",
     "EnvSlice",
-    "EvalConfig",
     "EvalMode",
     "Experiment",
-    "ForksConfig",
     "LoraConfig",
     "LossConfig",
     "MethodConfig",
@@ -57,10 +45,7 @@ __all__ = [
     "ResourceConfig",
     "RolloutConfig",
     "ScratchConfig",
-    "Seed",
     "SftConfig",
-    "SweepConfig",
-    "TasksConfig",
     "TrackingConfig",
     "UpdateConfig",
     "from_mapping",

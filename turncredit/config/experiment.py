@@ -181,8 +181,7 @@ class Experiment(Closed):
     def gpus(self, stage: str) -> int:
         """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
 
-        A job that trains gets at least as many as the model is spread over (`policy.train_gpus`), and one that samples
-        as many as vLLM splits it over (`policy.sample_gpus`).
+        A job asks for at least as many as the model is spread over (`policy.train_gpus`, `policy.sample_gpus`).
         """
         record = stages.stage("update" if stage == ROUNDS else stage)
         trains = "train_gpus" in record.part.model_fields and (stage != "sft" or self.sft.epochs > 0)

@@ -1,7 +1,4 @@
-"""Grids: a method of `define` that has a `grid` stands for one method for every combination of its values.
-
-A sweep of experiments (sweep.py) has a grid, too.
-"""
+"""Grids: a method of `define` with a `grid` stands for one method for every combination of its values."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ _ALONE = ("base", "credit", "agent")
 def expanded(data: Mapping[str, Any]) -> dict[str, Any]:
     """`data`, a configuration, with every method that has a grid replaced by those that it stands for.
 
-    This happens in `define`, and where methods are listed by name: `methods`, `audit.methods` and `audit.run`. A
-    method's name is the grid's with each varied key and its value: `tuned_lr_0_0001`. Raises ValueError for a key that
-    methods do not have, an empty grid, and two methods of one name.
+    So are their names in `methods`, `audit.methods` and `audit.run`. A method is called by the grid's name with each
+    key and its value: `tuned_lr_0_0001`. Raises ValueError for unknown keys, an empty grid, and two equal names.
     """
     define = data.get("define")
     entries = dict(define) if isinstance(define, Mapping) else {}
@@ -74,8 +70,7 @@ def _methods(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 def combinations(grid: Any, where: str) -> Iterator[tuple[list[str], list[tuple[str, Any]]]]:
     """Every combination of the values of `grid`, found at `where`: their parts of a name, and (key, value) of each.
 
-    A value's part of the name is its own name, if it has one, else the key's last word and the value: `lr_0_0001`.
-    Raises ValueError for what is not a mapping of keys to values.
+    A value is named by its own name, if it has one, else by the key's last word and the value: `lr_0_0001`.
     """
     if not isinstance(grid, Mapping):
         raise ValueError(f"{where}: write KEY: [VALUE, ...], such as update.lr: [1.0e-4, 3.0e-4]")

@@ -1,7 +1,6 @@
 """The layout of results: from each artifact to its path, and from each path to its artifact.
 
-Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
-SQL and MLflow all use it.
+Nothing else in the project builds or parses a path below `results/<experiment>`.
 
     rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and everything computed
                                                   from them: labels, hidden states, credit, ground truth
@@ -9,13 +8,10 @@ SQL and MLflow all use it.
 
 Artifacts about turns are keyed by *(the policy that sampled, seed, round)*. In round 1 every run samples from the SFT
 policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8, temperature 1) and all methods share
-those turns. From round 2 on it is the name of the run. `credits/{method}` is in the
-folder of the turns whichever run they belong to: a method's credit in its own run and its credit in an audit of another
-run are the same artifact with other keys.
+those turns. From round 2 on it is the name of the run. `credits/{method}` is in the folder of the turns, whichever run
+they belong to.
 
-The key `start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`. It names the
-folder of the base model and the SFT policy, the turns that this policy samples (`sft_plain-t64k8T1.0`) and the run that
-its evaluations belong to.
+The key `start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`.
 """
 
 from __future__ import annotations
@@ -137,10 +133,7 @@ def keys_in(pattern: str, relative: str) -> dict[str, str | int] | None:
 
 
 class Layout:
-    """The paths of one experiment, whose folder is `root` (`results/household`).
-
-    `only` has the paths below it that are looked for on disk; None: all that there are.
-    """
+    """The paths of one experiment in the folder `root`; `only` limits the paths that are looked for on disk."""
 
     def __init__(self, root: str | Path, only: Collection[str] | None = None):
         self.root = Path(root)
@@ -219,10 +212,7 @@ class Layout:
 
 
 def sampling_name(rollout: RolloutConfig) -> str:
-    """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
-
-    `slots` decides how samples are batched, and so their last bits: it is part of the name if it is not the default.
-    """
+    """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1; `s64`: 64 slots."""
     slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
     return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
 
@@ -276,10 +266,7 @@ def named_round(name: str) -> tuple[str, int, int] | None:
 
 
 def sampler_id(policy: str, seed: int, round: int) -> str:
-    """The name, in tables, of the policy that sampled turns: the warm start in round 1, then the run's round before.
-
-    `policy` is the turns' key. The policy after a round of a run is called by the `round_name`.
-    """
+    """The name, in tables, of the policy that sampled turns: the warm start in round 1, then the run's round before."""
     return policy.partition("-")[0] if of_sft(policy) else round_name(policy, seed, round - 1)
 
 

@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def from_mapping(
     data: Mapping[str, Any], where: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Experiment:
-    """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule).
+    """An `Experiment` from plain data. Raises UserError, one line, for the first mistake.
 
     The line begins with `where`, or, for `data` merged from `sources` (name -> keys), with the last that sets the key.
     """
@@ -63,10 +63,7 @@ def _sets(keys: Any, path: Iterable[str | int]) -> bool:
 
 
 def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment:
-    """Read YAML files, later ones overriding earlier ones, into an `Experiment`.
-
-    `entries` are single keys (KEY=VALUE), which override the files as those of Snakemake's `--config` do.
-    """
+    """Read YAML files, then single keys (`entries`, KEY=VALUE), into an `Experiment`; later ones win."""
     sources = _read(paths, entries)
     data = merge({}, *sources.values())
     experiment = from_mapping(data, ", ".join(sources), {**sources, "sweep": in_sweep(data)})
@@ -106,7 +103,6 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _at(values: Any, path: Iterable[str]) -> Any:
-    """The value of a nested key; None where there is none."""
     for key in path:
         values = values.get(key) if isinstance(values, Mapping) else None
     return values
@@ -121,10 +117,7 @@ def in_sweep(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_in_sweep(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> list[str]:
-    """The experiments that these files and keys stand for: those of a sweep, or no names if there is none to choose.
-
-    Raises UserError for a sweep that cannot be read.
-    """
+    """The experiments of a sweep in these files and keys; none without a sweep, or if one experiment is chosen."""
     sources = _read(paths, entries)
     data = merge({}, *sources.values())
     chosen = data.get("sweep")

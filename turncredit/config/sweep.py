@@ -17,12 +17,11 @@ _LONGEST = 100
 
 
 def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, dict[str, Any]]:
-    """What each experiment that `data`, a configuration, stands for has of its own, by name; none without a sweep.
+    """The keys that each experiment of the sweep in `data`, a configuration, sets, by name; none without a sweep.
 
     An experiment's name is the configuration's, or `name`, with its name in `sweep.experiments` and each key that the
-    grid varies with its value: `size_long_hidden_64`. `keys` are those of a configuration. Raises ValueError for a key
-    that is not one or is inside another, values that are none, names that are too long, and two experiments of one
-    name.
+    grid varies with its value: `size_long_hidden_64`. `keys` are those of a configuration. Raises ValueError for keys,
+    values and names that are not valid.
     """
     sweep = data.get("sweep")
     if not isinstance(sweep, Mapping) or not (sweep.get("grid") or sweep.get("experiments")):
@@ -83,10 +82,7 @@ def _check_independent(grid: Collection[str], where: str) -> None:
 
 
 def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, Any]:
-    """What the experiment that `sweep.only` names has of its own; nothing without a sweep.
-
-    Raises ValueError if it names none of them, or none is named.
-    """
+    """What the experiment that `sweep.only` names has of its own; nothing without a sweep. Raises ValueError."""
     by_name = experiments(data, keys, name)
     sweep = data.get("sweep")
     only = sweep.get("only") if isinstance(sweep, Mapping) else None

@@ -1,7 +1,6 @@
-"""The names of warm starts: one of the experiment's own agent, and one of each further agent that methods play with.
+"""The names of warm starts: `sft` for the experiment's own agent, `sft_<agent>` for one of `agents`.
 
-A warm start is an agent's base model and SFT policy. It is called `sft`, or `sft_<agent>` for one of `agents` in the
-configuration; no method can have such a name.
+A warm start is an agent's base model and SFT policy. No method can have such a name.
 """
 
 from __future__ import annotations

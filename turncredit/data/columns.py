@@ -61,11 +61,7 @@ def sums_of(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
-    """The value of a column that must be constant in a table of turns, such as `temperature`.
-
-    `what` needs it, for the error message: `branching`, `an update`. Raises UserError if there are several values, or
-    none.
-    """
+    """The value of a column that must be constant in a table of turns, such as `temperature`; `what` needs it."""
     values = pc.unique(table.column(name)).to_pylist()
     if not values:
         raise UserError(f"{where}: the table has no rows")

@@ -35,10 +35,7 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Inside, an error that says the disk is full, or the path may not be used, becomes an OSError that names `path`.
-
-    The operating system does not say what was being written, and each library has an error of its own for it.
-    """
+    """Inside, an error that says the disk is full, or a path may not be used, becomes an OSError that names `path`."""
     try:
         yield
     except Exception as error:
@@ -52,8 +49,7 @@ def _naming(path: Path) -> Iterator[None]:
 def new_folder(path: str | Path) -> Iterator[Path]:
     """A temporary folder next to `path` that replaces it if the block succeeds, and is removed otherwise.
 
-    Its files get the usual permissions of new files (the umask's): safetensors makes them readable for their owner
-    only.
+    Its files get the umask's permissions: safetensors makes them readable for their owner only.
     """
     path = Path(path)
     with _naming(path):

@@ -17,9 +17,7 @@ _AT_ONCE = 65_536
 def body_of(request: Request, seconds: float, *, directly: bool = False) -> bytes:
     """The body of the answer to a request; a server on this machine, or any (`directly`), is asked without a proxy.
 
-    Raises TimeoutError where the answer is not complete in time: a server that sends a little now and then counts as
-    one that hangs. It may take up to twice `seconds`, since the limit is looked at whenever something comes. Other
-    errors are urllib's.
+    Raises TimeoutError where the answer is not complete in time, which is looked at whenever something comes.
     """
     end = monotonic() + seconds
     with _opener(directly or is_here(request.full_url)).open(request, timeout=seconds) as answer:

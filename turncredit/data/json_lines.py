@@ -20,10 +20,7 @@ ROWS = 64
 
 
 class Skip(Exception):
-    """A record that is not imported; the message is the reason, which is the same for records of a kind.
-
-    `detail` is what differs between them: the report shows that of the first.
-    """
+    """A record that is not imported; the message is the reason, `detail` what differs between records of a kind."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -68,10 +65,9 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Skip]]:
 
 
 def json_table(path: Path) -> pa.Table:
-    """A file of JSON lines, a row each, with the types of their values: a text that looks like a date remains one.
+    """A file of JSON lines, a row each, with the types of their values. A field that a line lacks is null.
 
-    A field that a line lacks is null. Raises UserError for a line that is no JSON object, a field with values of two
-    types, and a file without a line.
+    Raises UserError for a line that is not a JSON object, a field with values of two types, and a file without a line.
     """
     rows = []
     for where, record in _records(path):
@@ -110,10 +106,7 @@ def parsed(line: bytes, *, cut: bool) -> dict[str, Any]:
 
 
 def _by_json(line: bytes, cut: bool) -> Any:
-    """The value by the standard library, slower, for lines that pydantic's parser refuses: what is wrong with each.
-
-    It reads some of them: pydantic's refuses values that are nested more than 200 deep.
-    """
+    """The value by the standard library: slower, but it says what is wrong, and reads values nested deeper."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
@@ -152,6 +145,5 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _skip_rest(handle: BinaryIO) -> None:
-    """Read on to the end of the line."""
     while (part := handle.readline(LONGEST)) and not part.endswith(b"\n"):
         pass

@@ -12,10 +12,7 @@ from turncredit.errors import UserError
 
 
 def read_metrics(path: Path) -> dict:
-    """A stage's metrics file: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
-
-    Raises UserError for a file that is not a JSON object with these keys.
-    """
+    """A stage's metrics file. Raises UserError for a file that is not a JSON object with the keys of one."""
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -1,7 +1,4 @@
-"""Modules that moved in version 0.4, under their old names: files of one's own that import them still load.
-
-An old name is imported as the module's new one, with a DeprecationWarning. This goes in version 0.5.
-"""
+"""Modules that moved in version 0.4 can still be imported by their old names, with a warning, until version 0.5."""
 
 from __future__ import annotations
 

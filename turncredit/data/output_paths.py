@@ -12,11 +12,8 @@ from turncredit.errors import UserError
 def output_file(path: str | Path, suffixes: tuple[str, ...], *, reads: Iterable[str | Path | None] = ()) -> Path:
     """`path`, if a command that reads `reads` may write a file there. Call it before anything is computed.
 
-    suffixes   the endings of the formats that the command writes; a file says by its name what is in it
-    reads      the files and folders that the command reads; None is left out
-
-    Raises UserError for another ending, for a folder, a device or a link, for a path below a file, for a file that is
-    read, by this name or another one (links are followed), and for one in a folder that is read.
+    `suffixes` are the endings of the formats that the command writes. Raises UserError for another ending, for what is
+    not a regular file, for a path below a file, and for a file that is read or is in a folder that is read.
     """
     path = Path(path)
     if path.is_symlink():
@@ -41,9 +38,7 @@ def output_file(path: str | Path, suffixes: tuple[str, ...], *, reads: Iterable[
 def output_folder(path: str | Path, names: Iterable[str], *, ours: bool) -> Path:
     """`path`, if a command may write files called `names` into this folder.
 
-    ours   whether the same command wrote what is there, so that it may be replaced
-
-    Raises UserError for a path that is, or is below, no folder, and for files of these names that are not ours.
+    Raises UserError for what is not a folder, and for files of these names unless the same command wrote them (`ours`).
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -62,12 +57,6 @@ def _check_parents(path: Path) -> None:
 
 
 def _formats(suffixes: tuple[str, ...]) -> str:
-    names = {
-        ".parquet": "Parquet",
-        ".csv": "CSV",
-        ".json": "JSON",
-        ".jsonl": "JSON lines",
-        ".html": "an HTML page",
-        ".htm": "an HTML page",
-    }
+    page = "an HTML page"
+    names = {".parquet": "Parquet", ".csv": "CSV", ".json": "JSON", ".jsonl": "JSON lines", ".html": page, ".htm": page}
     return " or ".join(f"{names[suffix]} ({suffix})" for suffix in suffixes)

@@ -21,7 +21,6 @@ from turncredit.errors import UserError, nearest
 def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
     """The plug-in called `name`: from `built_in` (name -> `module:attribute`), else from the entry points of `group`.
 
-    The built-in table makes a checkout work without installation; no package can replace one of its names.
     Raises UserError for an unknown name, with the nearest, for a package that cannot be imported, and for a name that
     several packages provide.
     """
@@ -42,10 +41,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
 
 
 def own_file(name: str) -> tuple[Path, str] | None:
-    """The user's own file that `name` refers to, `path.py` or `path.py:attribute`, and the attribute ("" if not given).
-
-    None for any other name, that of a built-in or installed plug-in.
-    """
+    """The user's own file that `name` refers to, `path.py` or `path.py:attribute`, and the attribute; else None."""
     path, suffix, attribute = name.rpartition(".py")  # the last: a folder may be called .pyenv
     return (Path(f"{path}.py"), attribute.removeprefix(":")) if suffix else None
 
@@ -63,10 +59,7 @@ class _Content(SourceFileLoader):
 
 
 def from_file(kind: str, path: str | Path) -> ModuleType:
-    """The module in a user's file, imported once per process, and again after an edit (a notebook's process goes on).
-
-    It can import what is beside it. Raises UserError if the import fails.
-    """
+    """The module in a user's file, imported once per process, and again after an edit; it can import its neighbours."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; {kind} of your own is the path of a Python file")
@@ -95,10 +88,7 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
 def declared_name(kind: str, name: str, attribute: str) -> str:
     """The name under which settings are given: the one that a user's file declares, else `name` itself.
 
-    kind        "an environment" or "an agent", for messages
-    attribute   what the file declares it as, if `name` does not say (`path.py:ATTRIBUTE`)
-
-    Raises UserError for a file without it.
+    The file declares it as `attribute` if `name` does not say (`path.py:ATTRIBUTE`). `kind` is for messages.
     """
     own = own_file(name)
     if own is None:

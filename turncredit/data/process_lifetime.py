@@ -19,8 +19,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def end_with_parent(number: int = signal.SIGTERM, *, parent: int | None = None) -> None:
     """Have the kernel send this process the signal `number` when its parent dies, even if that is killed outright.
 
-    `parent` is the parent's process id, if known; if that process has ended already, so does this one (exit status 1).
-    The kernel watches the parent's *thread* that started this process: start it from a long-lived thread.
+    If the process `parent` has ended already, so does this one. The kernel watches the *thread* that started it.
     """
     parent = parent or os.getppid()
     if sys.platform == "linux":

@@ -56,8 +56,7 @@ def _installed_commit() -> str:
 def file_hash(path: str | Path, *, without: str | None = None) -> str:
     """SHA-256 of a file, or of a folder's files by name, as 16 hexadecimal digits.
 
-    In a folder the file called `without` does not count, nor do hidden files: Snakemake leaves its
-    `.snakemake_timestamp` in folders after they were written, file systems leave their own.
+    In a folder neither the file `without` counts nor hidden files, such as Snakemake's `.snakemake_timestamp`.
     """
     path = Path(path)
     digest = hashlib.sha256()
@@ -102,8 +101,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def verify(folder: str | Path, only: Callable[[str], bool] = lambda _: True) -> None:
     """Raise TableError for a file of a folder that is not what a stage wrote there, or is gone.
 
-    Call it before a model's files are read: a flipped bit in its weights makes another model, not an error. `only`
-    chooses files by name. A folder that does not say what was written, such as a user's own, passes.
+    Call it before a model's files are read: a flipped bit makes another model, not an error. `only` chooses files.
     """
     folder = Path(folder)
     if not (folder / PROVENANCE_FILE).exists():
@@ -133,11 +131,7 @@ def record(
     hashes: Mapping[str, str] | None = None,
     seed: int | None = None,
 ) -> dict[str, Any]:
-    """A table's provenance, for its metadata; it does not depend on the time or the machine.
-
-    `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
-    files and folders it read (their content hashes are kept), `hashes` the same where they are known.
-    """
+    """A table's provenance: the configuration that its stage reads, and the hashes of the files that it read."""
     input_hashes = {**{name: file_hash(path) for name, path in (inputs or {}).items()}, **(hashes or {})}
     return {
         "stage": stage,

@@ -1,7 +1,4 @@
-"""Seeds. Each purpose draws from its own generator, so that one purpose never shifts the numbers of another.
-
-A shuffle that uses a data-dependent amount of randomness would otherwise unpair all later rounds of two methods.
-"""
+"""Seeds. Each purpose draws from its own generator, so that one purpose never shifts the numbers of another."""
 
 from __future__ import annotations
 

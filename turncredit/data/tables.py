@@ -79,10 +79,7 @@ _TABLES = {
         "return_square_sum:float64 turns_played:int32 tokens:int64 ...",
     ),
     # One row per turn: the environment's state before and after the action. Null if the environment lacks the measure.
-    "measures": (
-        1,
-        f"{_KEYED} progress_before:float64? progress:float64? distance_before:int32? distance:int32?",
-    ),
+    "measures": (1, f"{_KEYED} progress_before:float64? progress:float64? distance_before:int32? distance:int32?"),
     # One row per turn: a judge's label. `role` is null if no label could be obtained; `reason` then explains why.
     "labels": (
         1,
@@ -130,10 +127,7 @@ _TABLES = {
     # One row per SFT step.
     "sft_log": (1, "step:int32 loss:float64 lr:float64 tokens:int64 ..."),
     # One row per number in the report: the SQL that gives it and the files, below the experiment's folder, it reads.
-    "summary": (
-        1,
-        "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql",
-    ),
+    "summary": (1, "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql"),
     # One row per branched turn: its true value before the action (v), after it (q) and their difference, for the policy
     # that acted, with standard errors; `*_reference` the same for the noisy expert, `distance_change` the planner's.
     "branches": (
@@ -177,11 +171,7 @@ def schema(name: str) -> pa.Schema:
 
 
 def conform(table: pa.Table, name: str, where: str) -> pa.Table:
-    """`table` with its columns cast to the schema of `name` and in its order; further columns follow.
-
-    Raises TableError, naming `where`, for a missing column, a value that cannot be cast, or a null in a required
-    column.
-    """
+    """`table` with its columns cast to the schema of `name`, in its order; more columns follow. Raises TableError."""
     wanted, extra = schema(name), SCHEMAS[name][2]
     columns, fields = [], []
     for field in wanted:
@@ -209,20 +199,14 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
 
 
 def stamp(name: str, made_by: Mapping[str, Any], rows: int | None = None) -> dict[bytes, bytes]:
-    """The metadata of a `name` table; `made_by` is from `provenance.record`.
-
-    `rows` is the number of its rows, where it is known before they are written: a damaged footer can hide some of them.
-    """
+    """The metadata of a `name` table. The number of `rows`, if known, shows where a damaged footer hides some."""
     row_count = {} if rows is None else {"rows": rows}
     meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by, **row_count}
     return {META: json.dumps(meta, sort_keys=True).encode()}
 
 
 def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> pa.Table:
-    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written.
-
-    `made_by` is from `provenance.record`.
-    """
+    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written."""
     path = Path(path)
     table = conform(table, name, str(path))
     table = table.replace_schema_metadata(stamp(name, made_by, table.num_rows))
@@ -240,17 +224,12 @@ def metadata(path: str | Path) -> dict[str, Any]:
 
 
 def read(
-    path: str | Path,
-    name: str | None = None,
-    columns: Sequence[str] | None = None,
-    optional: Sequence[str] = (),
+    path: str | Path, name: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
 ) -> pa.Table:
     """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
 
-    Of `optional` columns, which not every such table has, those that are there are read beside `columns`.
-
-    Raises TableError for a missing, truncated or foreign file and for an unknown schema version, each time with
-    the file's name and what to do.
+    Of the `optional` columns, those that are there are read too. Raises TableError for a missing, truncated or foreign
+    file and for an unknown schema version.
     """
     path = Path(path)
     file = _open(path)

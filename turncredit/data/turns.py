@@ -1,8 +1,7 @@
 """`Turns`: any table of turns as sorted NumPy columns, checked once, with statistics over rollouts and groups.
 
-Everything that reads turns by rollout or by group (credit, update, audit) starts here, so that mistakes in a table are
-always reported in the same way, and so that a result never depends on the order of the input's rows: all sums run over
-the sorted view, and `restore` returns a column in the input's order.
+Everything that reads turns by rollout or by group starts here, so that mistakes are always reported in the same way,
+and no result depends on the order of the rows: all sums run over the sorted view.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ THIRDS = ("early", "middle", "late")
 
 
 def with_forks(turns: pa.Table, forks: pa.Table) -> pa.Table:
-    """The turns of a tree: those of the rollouts, then those of their forks, each with its parent (`PARENT`).
-
-    Columns that only one of the tables has are left out.
-    """
+    """The turns of a tree: the rollouts', then their forks', each with its parent (`PARENT`); only common columns."""
     names = [name for name in turns.column_names if name in forks.column_names]
     types = (pa.string(), pa.int32())
     roots = [pa.repeat(pa.scalar(no, kind), turns.num_rows) for no, kind in zip(PARENT.values(), types, strict=True)]
@@ -62,9 +58,8 @@ class CellStats(NamedTuple):
 def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -> CellStats:
     """Count, mean and standard deviation of `x_M` in each cell, where `cell_M` holds numbers 0..cells-1.
 
-    Deviations are taken from a cell's first value before anything is summed, so a cell of equal values has exactly
-    that value as its mean and exactly 0 as its deviation: a group of equal returns cannot turn rounding noise into
-    credit through a division by a tiny deviation.
+    Deviations are taken from a cell's first value, so that equal values have a deviation of exactly 0: a division by a
+    tiny deviation would turn rounding noise into credit.
     """
     count_C = np.bincount(cell_M, minlength=cells)
     first_C = np.zeros(cells)
@@ -77,18 +72,12 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
 
 
 def same_return(low: Any, high: Any, added: Any) -> Any:
-    """Whether returns from `low` to `high` differ by rounding alone: .1 + .2 and .3.
-
-    `added` is the sum of the rewards' sizes, which could be rounded. Numbers, or arrays of one shape.
-    """
+    """Whether returns differ by rounding alone (.1 + .2 and .3), where rewards of total size `added` were summed."""
     return high - low <= SAME_RETURN * added
 
 
 def thirds(turn_N: Any, length_N: Any) -> Any:
-    """The third of its rollout (0, 1 or 2) in which the middle of each turn lies: of seven turns two, three and two.
-
-    `turn_N` are the turns' numbers and `length_N` the lengths of their rollouts (integers, N or scalars).
-    """
+    """The third of its rollout (0, 1 or 2) in which the middle of each turn lies: of seven turns two, three and two."""
     return 3 * (2 * turn_N + 1) // (2 * length_N)
 
 
@@ -104,9 +93,8 @@ class Turns:
     first_G, size_G                first rollout and number of rollouts of each group
     reward_N, return_R             rewards, and their undiscounted sum over each rollout
 
-    Raises UserError, with one line, for a missing key or reward column, nulls in them, duplicate keys, turn numbers
-    that do not run 0, 1, 2, ... in each rollout, rewards that are not finite, and a rollout found in two groups.
-    An `excerpt` may lack turns: it is only good for what has nothing to do with returns.
+    Raises UserError, with one line, for missing keys or rewards, duplicate keys, gaps in turn numbers, rewards that are
+    not finite, and a rollout found in two groups. An `excerpt` may lack turns; its returns mean nothing.
     """
 
     def __init__(
@@ -175,10 +163,7 @@ class Turns:
         return name in self.table.column_names
 
     def column(self, name: str, method: str = THIS) -> np.ndarray:
-        """The column `name` in sorted order; an error names `method` if it is missing or has nulls.
-
-        Text is returned as an object array; `codes` and `texts` are faster.
-        """
+        """The column `name` in sorted order, text as objects (`codes` and `texts` are faster). Errors name `method`."""
         self._require(name, method)
         return to_numpy(self.table.column(name))[self.order_N]
 
@@ -200,10 +185,7 @@ class Turns:
         return to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
     def codes(self, name: str, method: str = THIS) -> np.ndarray:
-        """Integer codes 0..n-1 in sorted order, equal where the column's values are equal.
-
-        Codes of two columns cannot be compared: each column is numbered by itself.
-        """
+        """Integer codes 0..n-1 in sorted order, equal where the column's values are equal. Each column has its own."""
         self._require(name, method)
         return self._factorised(name)[0]
 
@@ -336,12 +318,7 @@ class Turns:
         return column
 
     def _require(self, name: str, method: str) -> None:
-        if name not in self.table.column_names:
-            hint = nearest(name, self.table.column_names)
-            raise UserError(f"{self.where}: {method} needs the column '{name}', which the table does not have{hint}")
-        if self.table.column(name).null_count:
-            count = self.table.column(name).null_count
-            raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
+        _require(self.table, self.where, name, method)
 
     def _whole_turns(self) -> np.ndarray:
         turn_N = to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
@@ -385,11 +362,16 @@ class Turns:
             )
 
 
-def check_logprobs(table: pa.Table, where: str) -> None:
-    """Raise UserError, with the turn, where a token of `response_logprobs` was recorded with no log-probability.
+def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool = False) -> None:
+    if name not in table.column_names:
+        hint = nearest(name, table.column_names)
+        raise UserError(f"{where}: {method} needs the column '{name}', which the table does not have{hint}")
+    if (count := table.column(name).null_count) and not nulls:
+        raise UserError(f"{where}: {method} needs the column '{name}', which has {count} null values")
 
-    That is a number above 0 (but for rounding, `ROUNDING`), infinite, NaN or null.
-    """
+
+def check_logprobs(table: pa.Table, where: str) -> None:
+    """Raise UserError, with the turn, for a token whose log-probability is above 0, infinite, NaN or null."""
     column = lists_in(table, "response_logprobs", where)
     counts_N = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     logprob_L = cast(pc.list_flatten(column), pa.float64(), where, "response_logprobs").to_numpy()
@@ -466,12 +448,7 @@ class SideTable:
         return self.has(name) and self.table.column(name).null_count == self.table.num_rows
 
     def _require(self, name: str, method: str, *, nulls: bool) -> None:
-        if name not in self.table.column_names:
-            hint = nearest(name, self.table.column_names)
-            raise UserError(f"{self.name}: {method} needs the column '{name}', which the table does not have{hint}")
-        count = self.table.column(name).null_count
-        if count and not nulls:
-            raise UserError(f"{self.name}: {method} needs the column '{name}', which has {count} null values")
+        _require(self.table, self.name, name, method, nulls=nulls)
 
     def _in_order(self, x_M: np.ndarray, missing: Any) -> np.ndarray:
         """A column of the table in the order of the turns, `missing` where a turn has no row."""
@@ -516,10 +493,7 @@ class SideTable:
 
 
 def by_method(credits: pa.Table, name: str, where: str) -> dict[str, pa.Table]:
-    """A table of several methods' credits as one table each; one of a single method is called `name`.
-
-    Raises UserError for null methods among several.
-    """
+    """A table of several methods' credits as one table each; one of a single method is called `name`."""
     if "method" not in credits.column_names:
         return {name: credits}
     methods = credits.column("method").unique().to_pylist()
@@ -531,10 +505,9 @@ def by_method(credits: pa.Table, name: str, where: str) -> dict[str, pa.Table]:
 
 
 def credit_of(turns: Turns, credits: pa.Table, where: str, reader: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """One method's advantage of every turn (N, in their order), and its components by name (N each, NaN for null).
+    """One method's advantage of every turn (N, in their order), and its other numbers by name (N each, NaN for null).
 
-    Components are the other columns of numbers. `reader`: who needs them, in messages. Raises UserError as `SideTable`,
-    for a turn without credit and for a key that occurs twice.
+    `reader`: who needs them, in messages. Raises UserError as `SideTable`.
     """
     side = SideTable(turns, credits, where)
     numeric = [

@@ -19,12 +19,10 @@ T = TypeVar("T")
 def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
     """Yield what `work(0)` to `work(processes - 1)` yield, each run in its own process, as soon as it arrives.
 
-    The processes are forked, so `work` may use everything in this process; only what it yields is sent. Each process
-    uses one thread, and its own GPU if there are any: this process must not have initialised CUDA before. They end with
-    this process, however it ends, and when the caller stops iterating.
+    The processes are forked, so `work` may use everything in this process, which must not have initialised CUDA. Each
+    uses one thread, and its own GPU if there are any. They end with this process and when the caller stops iterating.
 
-    Raises the error of the first process that fails: its UserError, or a RuntimeError with its message (the traceback
-    goes to standard error). The others are ended.
+    Raises the error of the first process that fails: its UserError, or a RuntimeError with its message.
     """
     context = multiprocessing.get_context("fork")
     running: dict[Connection, multiprocessing.process.BaseProcess] = {}

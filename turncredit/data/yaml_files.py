@@ -18,10 +18,11 @@ CONFIG = "config.yaml"
 def read_mapping(path: str | Path) -> dict[str, Any]:
     """The keys and values in the YAML or JSON file `path`.
 
-    Raises UserError, with the file and where possible the line, for a file that is missing, empty, not text, not valid,
-    or not a mapping, and for a key that occurs twice in the same mapping (PyYAML and Snakemake keep the last one).
+    Raises UserError, with the file and where possible the line, for what is not a mapping in valid YAML or JSON, and
+    for a key that occurs twice in one mapping.
     """
     path = Path(path)
+    kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
         text = path.read_text()
     except OSError as error:
@@ -36,7 +37,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
             f"{path}: not a text file in UTF-8 (byte {error.start}), so it is no configuration; check the path"
         ) from None
     try:
-        data = json.loads(text, object_pairs_hook=_unique_pairs) if path.suffix == ".json" else _from_yaml(text)
+        data = json.loads(text, object_pairs_hook=_unique_pairs) if kind == "JSON" else yaml.load(text, _StrictLoader)
         json.dumps(data, default=str)  # refuses what contains itself, through an alias
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -45,9 +46,9 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     except _DuplicateKey as error:
         raise UserError(f"{path}:{error}; remove one of the two") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: JSON, a date that there is not, an alias of itself
-        raise UserError(f"{path}: not valid {_kind(path)}: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path}: not valid {kind}: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise UserError(f"{path}: not valid {_kind(path)}: nested too deeply") from None
+        raise UserError(f"{path}: not valid {kind}: nested too deeply") from None
     if data is None:
         raise UserError(f"{path}: this configuration file is empty; give it a key, or leave the file out")
     if not isinstance(data, dict):
@@ -91,10 +92,6 @@ class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no typ
         return node
 
 
-def _from_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_StrictLoader)
-
-
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     for key, value in pairs:
@@ -102,7 +99,3 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise _DuplicateKey(f" the key '{key}' is given twice")
         mapping[key] = value
     return mapping
-
-
-def _kind(path: Path) -> str:
-    return "JSON" if path.suffix == ".json" else "YAML"

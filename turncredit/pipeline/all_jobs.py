@@ -26,8 +26,7 @@ def _patterns() -> dict[tuple[str, int], list[tuple[str, str]]]:
 def jobs_and_inputs(plan: Plan) -> dict[Step, list[str]]:
     """Every job of the experiment with the paths that it reads, each after those whose outputs it reads.
 
-    They are what the report, the audits and MLflow's import need, directly or not; with granularity `stage`,
-    Snakemake's jobs.
+    They are what the report, the audits and MLflow's import need, directly or not.
     """
     roots = [("report", At())]
     roots += [("track", At())] if plan.experiment.tracking.enabled else []
@@ -52,10 +51,7 @@ def every_job(plan: Plan) -> list[Step]:
 
 
 def maker(plan: Plan, path: str) -> Step | None:
-    """The job that makes the artifact at `path`; None for a file outside the experiment's folder (a user's own code).
-
-    Raises UserError for a path in the folder that no stage makes.
-    """
+    """The job that makes the artifact at `path`; None for a file outside the experiment's folder."""
     root = f"{plan.layout.root}/"
     if not path.startswith(root):
         return None

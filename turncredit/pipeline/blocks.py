@@ -1,7 +1,4 @@
-"""What Snakemake is told of a job of several rounds: its inputs, its parts of the configuration, its resources.
-
-`turncredit.pipeline.rounds` runs such a job. Planning thousands of them must stay fast, so nothing here is heavy.
-"""
+"""What Snakemake is told of a job of several rounds (`rounds`). Planning thousands of them must stay fast."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from turncredit.pipeline.playing import plays
 def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
     """What a block's job asks for: the most of any of its stages and the sum of their runtimes.
 
-    While other stages run, a vLLM that has sampled sleeps in the same job. What `resources.rounds` gives stands in
-    place of that, but for fewer GPUs than the model is trained on.
+    A vLLM that has sampled sleeps while other stages run. `resources.rounds` replaces these, but not with fewer GPUs
+    than the model is trained on.
     """
     steps = loop.block(plan, method, seed, rounds)
     asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
@@ -44,8 +41,7 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
     """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
 
-    Later blocks read the same and what earlier blocks made; all of it exists if the policy of the previous round does,
-    but for the games of evaluations, which nothing has read before the first evaluation. Naming no more than that keeps
+    Later blocks name the policy of the round before, which implies the rest, and the games of evaluations. This keeps
     planning many runs fast.
     """
     if rounds[0] > 1:

@@ -1,7 +1,4 @@
-"""Checks of a configuration before any job runs.
-
-Each function yields the mistakes of one kind, without the `config: ` that precedes them; the first one is raised.
-"""
+"""Checks of a configuration before any job runs: each yields its mistakes, and the first one is raised."""
 
 from __future__ import annotations
 
@@ -28,12 +25,20 @@ from turncredit.pipeline.stages import implicit_model
 
 
 def check(experiment: Experiment, *, installed: bool = True) -> None:
-    """Raise UserError, one line, for mistakes that a job would run into: environment, agent, settings, methods.
+    """Raise UserError, one line, for mistakes that a job would run into.
 
     Without `installed` the environment need not be, as for a plan on a machine that runs no jobs.
     """
-    mistake = next(_mistakes(experiment, installed=installed), None)
-    if mistake is not None:
+    _refuse_first(_mistakes(experiment, installed=installed))
+
+
+def check_capabilities(experiment: Experiment, environment: Environment) -> None:
+    """Raise UserError, one line, if the experiment needs something that the environment does not provide."""
+    _refuse_first(_capabilities(experiment, environment, credited(experiment)))
+
+
+def _refuse_first(mistakes: Iterator[str]) -> None:
+    for mistake in mistakes:
         raise UserError(f"config: {mistake}")
 
 
@@ -65,12 +70,7 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
     for name, entry in experiment.define.items():
         yield from _definition(experiment, name, entry)
     methods = credited(experiment)
-    for one in methods:
-        yield from _lacking(experiment, environment, one)
-    yield from _audit(experiment, environment)
-    for one in methods:
-        yield from _turns(experiment, one)
-    yield from _demonstrations(experiment, environment)
+    yield from _capabilities(experiment, environment, methods)
     yield from _processes(experiment)
     yield from _gpus(experiment)
     for one in methods:
@@ -78,6 +78,17 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
             yield from _round(experiment, one)
         yield from _columns(experiment, one)
         yield from _forks(experiment, one)
+
+
+def _capabilities(experiment: Experiment, environment: Environment, methods: list[Credited]) -> Iterator[str]:
+    for one in methods:
+        yield from _lacking(experiment, environment, one)
+    yield from _audit(experiment, environment)
+    for one in methods:
+        yield from _turns(experiment, one)
+    for start in experiment.starts():
+        yield from _shown(experiment, environment, start)
+    yield from _demonstrations(experiment, environment)
 
 
 def _owners(block: str, config: EnvConfig | AgentConfig) -> Iterator[str]:
@@ -103,7 +114,7 @@ def _agent(experiment: Experiment, key: str, config: AgentConfig) -> Iterator[st
 def _warm_start(experiment: Experiment, environment: Environment, start: str) -> Iterator[str]:
     """What the agent of a warm start cannot do in this environment, or cannot learn from its demonstrations."""
     config, key = experiment.agent_of(start), experiment.agent_key(start)
-    agent, chosen, learns = agents.load(config.name), config.chosen().settings, experiment.sft.epochs > 0
+    agent, learns = agents.load(config.name), experiment.sft.epochs > 0
     agent.check_actions(environment.multiline, environment.name, key)
     written = {*tables.schema("demos").names, *environment.expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
@@ -112,13 +123,19 @@ def _warm_start(experiment: Experiment, environment: Environment, start: str) ->
             f"{key}: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, which the "
             f"expert of '{experiment.env.name}' does not write; take another agent, or no warm start (sft.epochs: 0)"
         )
-    settings = agent.Settings.model_validate(chosen)
+    settings = agent.Settings.model_validate(config.chosen().settings)
     if learns and isinstance(settings, window.Settings) and settings.think:
         yield (
             f"{key}.{config.owner}.think is true, but the demonstrations of a warm start have no thoughts, and a "
             "policy that imitates them learns to ignore the request for one; set it to false, or sft.epochs to 0"
         )
-    lists = agent.shows_admissible and chosen.get("show_admissible", True)
+
+
+def _shown(experiment: Experiment, environment: Environment, start: str) -> Iterator[str]:
+    """An agent that shows the possible actions of an environment that does not list them."""
+    config, key = experiment.agent_of(start), experiment.agent_key(start)
+    agent = agents.load(config.name)
+    lists = agent.shows_admissible and config.chosen().settings.get("show_admissible", True)
     if lists and "admissible" not in environment.capabilities:
         setting = f"{key}.{config.owner}.show_admissible"
         yield f"{key}: '{agent.name}' shows {_lacks(environment, 'admissible')}; set {setting} to false"
@@ -173,7 +190,6 @@ def _audit(experiment: Experiment, environment: Environment) -> Iterator[str]:
 
 
 def _agent_and_change(experiment: Experiment, run: str) -> tuple[str, str]:
-    """The name of the agent of `run`, and how to take another."""
     agent = agents.load(experiment.agent_of(run).name)
     return agent.name, f"take another agent ({experiment.agent_key(run)}.name)"
 

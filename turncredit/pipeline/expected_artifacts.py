@@ -1,7 +1,7 @@
 """Which artifacts a configuration makes: its report, audits and tracking, and everything that they are made from.
 
-Artifacts in an experiment's folder that are not among them are unplanned: another configuration left them there (other
-methods, more rounds, another judge), or somebody asked for them by path. They are in no report, query or MLflow run.
+Other artifacts in an experiment's folder are unplanned: another configuration left them there, or somebody asked for
+them by path. They are in no report, query or MLflow run.
 """
 
 from __future__ import annotations
@@ -16,20 +16,13 @@ from turncredit.views.experiments import read_config
 
 
 def plan_of(folder: str | Path) -> Plan:
-    """The plan of the experiment in `folder`, by the configuration there, with the paths of this folder.
-
-    Raises UserError for a configuration that cannot be read, or whose own methods are not found.
-    """
+    """The plan of the experiment in `folder`, by the configuration there, with the paths of this folder."""
     folder = Path(folder)
     return Plan(read_config(folder).model_copy(update={"experiment": folder.name}), folder.parent)
 
 
 def current(folder: str | Path) -> Layout:
-    """The layout of an experiment's folder without unplanned artifacts.
-
-    Results can outlive the file or package of a user's own method: what the configuration makes is then not known, and
-    nothing is left out.
-    """
+    """The layout of an experiment's folder without unplanned artifacts; with all where a user's own method is gone."""
     folder = Path(folder)
     try:
         plan = plan_of(folder)

@@ -1,7 +1,7 @@
 """What went wrong in jobs that failed: a small file for each, beside Snakemake's own state.
 
-Snakemake reads it before it tries a job again: a user error is not tried again, and `turncredit status` shows it.
-A job that is killed leaves no such file; where Slurm ended it, Snakemake writes one, with Slurm's reason.
+Snakemake reads it before it tries a job again, and `turncredit status` shows it. For a job that Slurm ended, Snakemake
+writes it.
 """
 
 from __future__ import annotations

@@ -15,10 +15,7 @@ Metrics = dict[str, float]
 
 
 def with_team(job: Job, run: Callable[[Job, Team], Metrics]) -> Metrics:
-    """`run(job, team)` here, or in as many processes as there are GPUs to train on; returns what the first measures.
-
-    Only the process that leads writes.
-    """
+    """`run(job, team)` here, or in as many processes as there are GPUs to train on, of which the first one writes."""
     if job.config.train_gpus == 1:
         from turncredit.training.team import Team
 

@@ -74,10 +74,7 @@ def workflow_files() -> dict[str, bytes]:
 
 
 def requirement() -> str:
-    """The arguments of `pip install`, quoted for a shell, that install this same package elsewhere.
-
-    pip records a package's source, unless that was an index.
-    """
+    """The arguments of `pip install`, quoted for a shell, that install this same package elsewhere."""
     if not PACKED.is_dir():
         return f"-e {shlex.quote(str(CHECKOUT))}"
     origin = json.loads(metadata.distribution("turncredit").read_text("direct_url.json") or "{}")

@@ -206,8 +206,7 @@ def _provenance(
 ) -> tuple[dict[str, Problem], dict[str, Problem]]:
     """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
 
-    An input that differs from what was recorded is to blame if every artifact that was made from it recorded another
-    content. If some recorded the present one, those that did not are stale.
+    An input is to blame if every artifact that was made from it recorded another content; else these are stale.
     """
     stale: dict[str, Problem] = {}
     same: set[str] = set()
@@ -249,8 +248,7 @@ def _provenance(
 def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
     """The files to remove so that the same command makes these artifacts again: they, and what was made from them.
 
-    Snakemake does not make a file again that only finished jobs have read, so it must not find what they wrote. A job
-    of several rounds itself checks which stages are up to date: only the files that make Snakemake start it are
+    A job of several rounds itself checks which stages are up to date: only the files that make Snakemake start it are
     removed.
     """
     jobs = jobs_and_inputs(plan)
@@ -291,10 +289,7 @@ def files_of(plan: Plan, unplanned_artifacts: Iterable[Located]) -> list[Path]:
 
 
 def remove(root: Path, paths: Iterable[str | Path]) -> None:
-    """Remove artifacts below `root`, and the folders that this leaves empty.
-
-    Raises UserError for anything that the layout does not know, before anything is removed.
-    """
+    """Remove artifacts below `root`, and folders that this leaves empty. Raises UserError first for anything else."""
     every = [Path(path) for path in paths]
     for path in every:
         if not belongs(root, path):

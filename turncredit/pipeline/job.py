@@ -35,8 +35,7 @@ class Slice(BaseModel):
 class At:
     """The keys of one job; those that its stage does not have are empty, or -1 for numbers.
 
-    `start` is the warm start that a job makes (stages base and sft), empty for that of the experiment's own agent. The
-    warm start behind any other job follows from its policy or its method (`Plan.start`).
+    `start` is the warm start that a job makes, empty for the experiment's own agent (see `Plan.start`).
     """
 
     policy: str = ""
@@ -76,10 +75,7 @@ Inputs = dict[str, str | list[str]]
 
 
 class Store:
-    """Tables and policies of one process: the next job reads from memory what an earlier one has written.
-
-    With `keep` false (a process for one job) everything is read from disk.
-    """
+    """Tables and policies of one process, kept in memory for its next job; read from disk if `keep` is false."""
 
     def __init__(self, *, keep: bool = False):
         self.keep = keep
@@ -89,11 +85,7 @@ class Store:
         self._vllm: Any = None
 
     def table(
-        self,
-        path: str,
-        schema: str | None = None,
-        columns: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, path: str, schema: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> pa.Table:
         """The table at `path` (`turncredit.data.tables.read`)."""
         table = self._tables.get(path)
@@ -200,11 +192,7 @@ class Job:
         return [value] if isinstance(value, str) else list(value)
 
     def table(
-        self,
-        name: str,
-        schema: str | None = None,
-        columns: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, name: str, schema: str | None = None, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> pa.Table:
         """The input table `name`."""
         return self.store.table(self.path(name), schema, columns, optional)

@@ -124,26 +124,11 @@ def experiment_folder(output: str) -> Path:
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
     """Do a job's work: announced, logged and measured. Ends the process if it fails."""
-    with failing_in_one_line(described.label):
-        _carry_out(described, work)
-
-
-@contextmanager
-def failing_in_one_line(label: str) -> Iterator[None]:
-    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal."""
-    try:
-        yield
-    except OSError as error:
-        reason = in_one_line(error)
-        if reason is None:
-            raise
-        line = f"{label}: {reason}"
-        print(line, file=sys.stderr, flush=True)
-        raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
-
-
-def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
-    with logged(described.log) as say, live_progress.announced(described.rule, described.label) as tell:
+    with (
+        failing_in_one_line(described.label),
+        logged(described.log) as say,
+        live_progress.announced(described.rule, described.label) as tell,
+    ):
         line, status = "", 0
         try:
             metrics = measured(described.stage, described.settings, described.output, work)
@@ -167,6 +152,20 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
             tell(warning=line)
             say(line)
         tell(metrics=metrics)
+
+
+@contextmanager
+def failing_in_one_line(label: str) -> Iterator[None]:
+    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal."""
+    try:
+        yield
+    except OSError as error:
+        reason = in_one_line(error)
+        if reason is None:
+            raise
+        line = f"{label}: {reason}"
+        print(line, file=sys.stderr, flush=True)
+        raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
 
 
 def measured(
@@ -234,7 +233,6 @@ def _plain(value: Any) -> Any:
 
 
 def _from_file(argv: list[str]) -> Description:
-    """The job that the file named on the command line describes."""
     if len(argv) != 2:
         raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])

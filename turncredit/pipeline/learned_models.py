@@ -1,7 +1,4 @@
-"""What is known of a configuration's models before any job: their `config.json`, shapes, and longest context.
-
-Nothing here reads weights, asks a hub, or imports torch.
-"""
+"""What is known of a configuration's models before any job, without reading weights, asking a hub or torch."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def tell_plan(**plan: Any) -> None:
 def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
     """Announce a job while the block runs. The function it yields adds facts to the line about its end.
 
-    A job that is interrupted says that it was stopped. One that is killed says nothing: its `.job` stays (`left_by`).
+    A job that is killed says nothing: its `.job` stays (`left_by`).
     """
     folder = _folder()
     facts: dict[str, Any] = {}

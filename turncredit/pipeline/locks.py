@@ -1,8 +1,7 @@
 """Take over the lock of a Snakemake that was killed.
 
-Snakemake locks a folder while it works in it and removes the lock when it ends; after `kill -9` the lock stays and the
-next run is refused. Every main process therefore records itself before it checks for the lock. If all recorded
-processes but this one have ended, the lock is stale and is removed.
+After `kill -9` Snakemake's lock on its folder stays, and the next run is refused. Every main process therefore records
+itself. If all recorded processes but this one have ended, the lock is stale and is removed.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from turncredit.errors import UserError
 
 
 def take_over(state: Path) -> bool:
-    """Record this process in `state` (Snakemake's folder) and remove a lock that no living process can hold.
+    """Record this process in `state` (Snakemake's folder); remove a lock that no living process can hold.
 
-    Returns whether a lock was removed. Processes on other machines cannot be checked: if one is recorded, the lock is
-    left to `snakemake --unlock`, as on a system without /proc.
+    Returns whether a lock was removed. If a process on another machine is recorded, the lock is left to `--unlock`.
     """
     me = identity(os.getpid())
     if me is None:
@@ -75,7 +73,7 @@ def refuse_while_running(experiment: Path) -> None:
 def being_made(state: Path) -> dict[str, str | None]:
     """The outputs that Snakemake has marked as being made, each with the id of the cluster's job that makes it, if any.
 
-    A mark is a file named after the path, in base64, in as many folders (`@...`) as it needs.
+    A mark is a file named after the path in base64, in as many folders (`@...`) as it needs.
     """
     job_ids = {}
     folder = state / "incomplete"

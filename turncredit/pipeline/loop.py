@@ -56,7 +56,7 @@ def is_shared(keys: At) -> bool:
 def block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Step]:
     """The steps of these rounds that one job of several rounds does: what is the run's own.
 
-    With granularity `round` the run's invariants are a job of their own: they belong to no round.
+    With granularity `round` the run's invariants are a job of their own.
     """
     apart = plan.experiment.granularity == "round" and len(plan.experiment.blocks()) > 1
     steps = (step for round in rounds for step in one_round(plan, method, seed, round))

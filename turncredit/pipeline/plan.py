@@ -12,14 +12,7 @@ from typing import Any, NamedTuple
 
 from turncredit import envs
 from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig, stages
-from turncredit.config.layout import (
-    Layout,
-    fill,
-    layout_of,
-    of_sft,
-    sampled_by,
-    sampling_name,
-)
+from turncredit.config.layout import Layout, fill, layout_of, of_sft, sampled_by, sampling_name
 from turncredit.config.stages import stage as load  # noqa: F401
 from turncredit.config.warm_starts import start_name
 from turncredit.credit import Method
@@ -33,12 +26,7 @@ from turncredit.pipeline.job import At, Inputs, Job, Slice
 
 
 class Playing(NamedTuple):
-    """The settings of a job that plays which are not in its slice, since they change no result.
-
-    processes   how many processes share the rollouts
-    timeout     seconds that a call of an environment may take; None: no limit
-    gpus        how many GPUs vLLM splits the model over
-    """
+    """How a job plays, which changes no result: processes, a time limit for an environment's call, GPUs of vLLM."""
 
     processes: int
     timeout: float | None
@@ -96,11 +84,7 @@ class Plan:
         return Playing((rollout or experiment.rollout).processes, experiment.env.timeout, experiment.policy.sample_gpus)
 
     def start(self, at: At) -> str:
-        """The warm start behind a job: the one that it makes, or that of its turns, or else that of its method.
-
-        Agent, tokenizer and SFT policy of a job follow from it. A method that credits another run's turns, in an audit,
-        reads them by that run's.
-        """
+        """The warm start behind a job, with its agent and tokenizer: the one it makes, its turns' or its method's."""
         return at.start or self.experiment.start_of(at.policy or at.method)
 
     def agent(self, at: At) -> AgentSlice:
@@ -176,10 +160,7 @@ class Plan:
         return {} if forks is None else {"forks": self.layout.path("forks", forks.keys)}
 
     def keys_for(self, stage: str, turns: At, method: str) -> At | None:
-        """The keys of the job of `stage`, in the round of `turns`, for the method `method`.
-
-        None where there is no such job: another method's stage, a round that is not evaluated.
-        """
+        """The keys of the job of `stage`, in the round of `turns`, for the method `method`; None without such a job."""
         record = stages.stage(stage)
         keys: At | None = record.keys(self, turns, method) if record.needed(self, method) else None
         return keys

@@ -1,8 +1,7 @@
-"""What would stop an experiment's jobs, found before the first of them: engines, torch, weights, memory, time, disk,
-Slurm.
+"""What would stop an experiment's jobs, found before the first: engines, torch, weights, memory, time, disk, Slurm.
 
-Snakemake's main process checks the stages that it is about to run, and `turncredit doctor` those of a whole experiment.
-What cannot be known here (whether a node sees its GPU) is checked by the job itself, before its work.
+Snakemake checks the stages that it is about to run, and `turncredit doctor` those of a whole experiment. Whether a node
+sees its GPU is checked by the job itself.
 """
 
 from __future__ import annotations
@@ -302,11 +301,9 @@ CHECKS = (storage, engines, images, torch_build, one_gpu_job_at_a_time, slurm, w
 
 
 def check_gpu(stage: str, asked: int) -> None:
-    """Raise UserError if a job sees fewer GPUs than it asked for: without any, torch would compute on the CPU without
-    a word.
+    """Raise UserError if a job sees fewer GPUs than it asked for: torch would silently compute on the CPU.
 
-    The driver's management library is asked (NVML), here and in all that the job starts: CUDA's own count of devices
-    would leave this process unable to fork one that uses a GPU, as `rollout.processes` and vLLM do.
+    NVML is asked: CUDA's own count of devices would leave this process unable to fork one that uses a GPU.
     """
     if not asked or stage == "label":  # labels are computed by a server of their own
         return

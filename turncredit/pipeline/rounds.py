@@ -1,8 +1,7 @@
 """Several rounds of a run in one process (`granularity: round` or `run`): the same artifacts as job by job.
 
-Each stage runs as it does in a job of its own, with the same inputs, slice of the configuration, log, metrics and
-provenance; tables and weights that one stage has made are passed to the next in memory. A stage whose artifacts exist
-and are up to date is skipped, so a killed job loses at most the stage that was running.
+Tables and weights that one stage has made are passed to the next in memory. A stage whose artifacts are up to date is
+skipped, so a killed job loses at most the stage that was running.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
 
 
 def _implicit(plan: Plan, method: str, seed: int, round: int) -> str:
-    """The implicit reward model of a run's round."""
     return plan.layout.path("implicit", plan.turns_at(method, seed, round).keys, method=method)
 
 

@@ -31,8 +31,7 @@ from turncredit.pipeline import live_progress, locks
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
 TYPICAL = {
-    "tasks": 4.0, "demos": 3.0, "sft": 40.0, "sft_of_agents": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0,
-    "track": 3.0,
+    "tasks": 4.0, "demos": 3.0, "sft": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0, "track": 3.0,
 }  # fmt: skip
 USUAL = 1.0
 #: Seconds of finished jobs after which measured times count as much as `TYPICAL`.
@@ -63,10 +62,7 @@ QUIET_FOR = 20.0
 
 @dataclass
 class State:
-    """The state of the run: planned jobs by rule, jobs that have ended (well or not), and the running jobs.
-
-    `read`: lines of `ended.jsonl` that have been read.
-    """
+    """The state of the run: planned jobs by rule, ended and running jobs, lines of `ended.jsonl` that were read."""
 
     cores: int
     wanted: Counter[str] = field(default_factory=Counter)
@@ -128,10 +124,9 @@ class State:
 
 
 def seconds_to_go(usual: float, elapsed: float, share: float) -> float:
-    """How long a running job still takes: it usually takes `usual` seconds, and has done `share` of its work, if known.
+    """How long a running job still takes, which usually takes `usual` seconds and has done `share` of its work.
 
-    One that is late is expected to need as long for the rest as it did so far, or a quarter more of its time where it
-    does not report its work: an estimate that stood still would look like a job that does.
+    One that is late needs as long for the rest as it did so far, or a quarter more if it reports no progress.
     """
     if share >= EARLY:
         return (1 - share) * max(usual, elapsed / share)
@@ -141,8 +136,7 @@ def seconds_to_go(usual: float, elapsed: float, share: float) -> float:
 def main(arguments: list[str]) -> int:
     """Run Snakemake with `arguments` and show progress; returns its exit status, 130 if it was interrupted.
 
-    A dry run, and whatever else runs no job, is left to Snakemake. Raises UserError for configuration files and
-    `--config` entries that Snakemake would answer with a traceback.
+    What runs no job, such as a dry run, is left to Snakemake.
     """
     check_configuration(arguments)
     if any(argument in ANSWERED or DRY.fullmatch(argument) for argument in arguments):
@@ -171,10 +165,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check_configuration(arguments: list[str]) -> list[dict[str, Any]]:
-    """The keys and values of the configuration: of the default file, of those given, and of single entries.
-
-    Raises UserError, with file and line, for what cannot be read.
-    """
+    """The keys and values of the default configuration, of the files given, and of single entries. Raises UserError."""
     files = values_of(arguments, *CONFIGFILE)
     read = [read_mapping(path) for path in files]
     read += [read_entry(entry) for entry in values_of(arguments, *SINGLE_KEYS)]

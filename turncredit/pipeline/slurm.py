@@ -65,10 +65,7 @@ def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
 
 
 def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
-    """The jobs of these runs that have not ended, or, with `ended`, also those that Slurm still lists.
-
-    Raises UserError if squeue does not answer.
-    """
+    """The jobs of these runs that have not ended (with `ended`, all that Slurm lists). Raises UserError."""
     if not runs:
         return []
     command = ["squeue", "--noheader", "--format=%i|%T|%r|%j|%k", f"--name={','.join(runs)}"]
@@ -152,10 +149,7 @@ def out_of_memory(run: str, rule: str, wildcards: Sequence[str]) -> int | None:
 
 
 def poll_every(executor: Any, seconds: float) -> None:
-    """Let Snakemake's Slurm executor look at its jobs every `seconds`.
-
-    The plugin (2.8) ignores `--seconds-between-status-checks`, and waits up to 180 s.
-    """
+    """Let Snakemake's executor look at its jobs every `seconds`: the plugin (2.8) ignores that option."""
     executor.sleep = lambda: asyncio.sleep(seconds)
 
 

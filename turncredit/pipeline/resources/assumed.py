@@ -10,24 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, and the shares of it that jobs reach."""
+    """An A100-80GB by NVIDIA's data sheet, and the shares of it that jobs reach."""
 
-    memory: float  # bytes
-    operations: float  # bf16 operations a second, dense
-    bandwidth: float  # bytes of its memory read a second
-    reached: float  # share of `operations` in training and in reading prompts
-    decoded: float  # share of `bandwidth` in decoding, which reads all weights for each token
-    usable: float  # share of `memory` that may be filled
-
-
-A100 = Gpu(
-    memory=80 * 2.0**30,  # NVIDIA's data sheet of the A100-80GB
-    operations=312e12,  # NVIDIA's data sheet, without sparsity
-    bandwidth=2.0e12,  # NVIDIA's data sheet: 1.9 (PCIe) and 2.0 TB/s (SXM)
-    reached=0.4,  # assumed
-    decoded=0.5,  # assumed
-    usable=0.95,  # assumed
-)
+    memory: float = 80 * 2.0**30  # bytes
+    operations: float = 312e12  # bf16 operations a second, dense, without sparsity
+    bandwidth: float = 2.0e12  # bytes of its memory read a second: 1.9 (PCIe) and 2.0 TB/s (SXM)
+    reached: float = 0.4  # share of `operations` in training and in reading prompts; assumed
+    decoded: float = 0.5  # share of `bandwidth` in decoding, which reads all weights for each token; assumed
+    usable: float = 0.95  # share of `memory` that may be filled; assumed
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ class Passes:
     rounded_step: int = 24  # bytes of a stochastically rounded step, a number of a matrix (training/optimizers.py)
 
 
-TYPICAL, STARTS, HOST, REQUEST, PASSES = Typical(), Starts(), Host(), Request(), Passes()
+A100, TYPICAL, STARTS, HOST, REQUEST, PASSES = Gpu(), Typical(), Starts(), Host(), Request(), Passes()
 
 ASSUMED = (
     f"Assumed: an A100-80GB at {A100.reached:.0%} of its bf16 peak in training and {A100.decoded:.0%} of its bandwidth "

@@ -83,10 +83,7 @@ def _sampling(work: Work, played: Played) -> float:
 
 
 def _judging(work: Work) -> float:
-    """Seconds of a judge's answers, one for each turn. The cache of earlier answers is taken to be empty.
-
-    A question shows the turns around the one that is judged; its rubric is read once, and kept by vLLM's prefix cache.
-    """
+    """Seconds of a judge's answers, one for each turn, none of them cached. The rubric is read once."""
     judge, model, questions = work.experiment.judge, work.model, work.rollouts * work.turns
     shown = (2 * judge.window + 1) * TYPICAL.observation
     longest = TYPICAL.response * judge.max_tokens

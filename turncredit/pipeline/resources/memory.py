@@ -1,7 +1,4 @@
-"""The memory of a job: where its policy is, by part, and in main memory.
-
-Weights that a GPU computes with have been read into main memory first.
-"""
+"""The memory of a job where its policy is, by part, and in main memory, into which weights are read first."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ from turncredit.policy.shapes import BYTES, Shapes
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process.
-
-    On the CPU both are in main memory. `note` qualifies the sum.
-    """
+    """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process."""
 
     model: Mapping[str, float] = field(default_factory=dict)
     host: float = 0.0
@@ -154,10 +148,7 @@ def _spread(
 
 
 def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
-    """Weights and caches of an engine, or of all that share a job's rollouts on the CPU.
-
-    Continuations of many states fill all slots.
-    """
+    """Weights and caches of an engine, or of all that share a job's rollouts on the CPU."""
     policy, rollout = experiment.policy, experiment.rollout
     slots = rollout.slots
     if stage not in ("continuations", "branch"):

@@ -91,10 +91,7 @@ def _megabytes(size: float) -> int:
 
 
 def asleep_mb(plan: Plan) -> int:
-    """Megabytes of main memory that a vLLM takes while other stages of its job run; 0 without vLLM.
-
-    Beside its process they are the base of an adapter, which waits there; whole weights are read from disk again.
-    """
+    """Megabytes of main memory of a vLLM that sleeps while other stages run, with an adapter's base; 0 without."""
     experiment, model = plan.experiment, shapes(plan.experiment)
     if experiment.policy.engine != "vllm":
         return 0
@@ -103,10 +100,7 @@ def asleep_mb(plan: Plan) -> int:
 
 
 def requested(wanted: ResourceConfig) -> dict[str, int]:
-    """Resources by Snakemake's names, but memory, which depends on the attempt.
-
-    A job with several GPUs asks for one node, where its processes share a model; Slurm would give it GPUs of several.
-    """
+    """Resources by Snakemake's names, but memory, which depends on the attempt. Several GPUs are those of one node."""
     gpus = wanted.gpu or 0
     return {"runtime": wanted.runtime or REQUEST.least_minutes, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
 
