@@ -8,7 +8,7 @@ import yaml
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.config.warm_starts import SFT
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +36,7 @@ def settings(size: str, **sections: dict) -> Experiment:
 def make(experiment: Experiment, folder: Path) -> Plan:
     """Make games, demonstrations and the policy below `folder`. Returns the plan, which knows where they are."""
     plan = Plan(experiment, folder)
-    for stage, at in (("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())):
+    for stage, at in (("tasks", JobKeys(split="train")), ("demos", JobKeys()), ("base", JobKeys()), ("sft", JobKeys())):
         load(stage).run(plan.job(stage, at))
     return plan
 

@@ -12,7 +12,7 @@ from turncredit.config.warm_starts import SFT
 from turncredit.config import from_mapping, refuse_lost
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline import blocks, retries
 from turncredit.data.yaml_files import CONFIG, read_mapping
@@ -68,7 +68,7 @@ def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
     def files(wildcards):
-        files = PLAN.inputs(stage, At.of(wildcards))
+        files = PLAN.inputs(stage, JobKeys.of(wildcards))
         return blocks.declared(PLAN, files) if FUSED else files
 
     return files
@@ -116,7 +116,7 @@ def part(stage):
     """Params function: the stage's slice of the configuration. The job runs again if it changes."""
 
     def slice(wildcards):
-        config = PLAN.slice(stage, At.of(wildcards))
+        config = PLAN.slice(stage, JobKeys.of(wildcards))
         if id(config) not in PARTS:
             PARTS[id(config)] = config.model_dump(mode="json")
         return PARTS[id(config)]

@@ -14,7 +14,7 @@ import pytest
 
 from tests import tiny, worlds
 from turncredit.config import Experiment
-from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.job import Job, JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 # How long an example takes depends on what else the machine does.
@@ -56,12 +56,12 @@ class World:
         return Path(self.plan.layout.path(name, self.plan.keys(self.turns), **keys))
 
     @property
-    def turns(self) -> At:
+    def turns(self) -> JobKeys:
         """The keys of the turns that seed 0 learns from in round 1."""
         return self.plan.turns_at("flat_grpo", 0, 1)
 
     def job(
-        self, stage: str, at: At, folder: Path, changes: dict | None = None, *, threads: int = 1, **inputs: Any
+        self, stage: str, at: JobKeys, folder: Path, changes: dict | None = None, *, threads: int = 1, **inputs: Any
     ) -> Job:
         """A job of the tiny experiment with `changes` merged in, whose outputs lie below `folder`.
 
@@ -77,7 +77,7 @@ class World:
         job.output = Plan(experiment, folder).outputs(stage, at)
         return job
 
-    def run(self, stage: str, at: At, folder: Path, changes: dict | None = None, **more: Any) -> Ran:
+    def run(self, stage: str, at: JobKeys, folder: Path, changes: dict | None = None, **more: Any) -> Ran:
         """Run such a job. Returns its outputs' paths, and what it measured."""
         job = self.job(stage, at, folder, changes, **more)
         metrics = load(stage).run(job)
@@ -98,9 +98,9 @@ def _make_world(folder: Path) -> None:
     torch.set_num_threads(1)
     plan = Plan(tiny.experiment(), folder)
     steps = [
-        ("tasks", At(split="train")),
-        ("tasks", At(split="eval")),
-        *((name, At()) for name in ("demos", "base", "sft")),
+        ("tasks", JobKeys(split="train")),
+        ("tasks", JobKeys(split="eval")),
+        *((name, JobKeys()) for name in ("demos", "base", "sft")),
     ]
     for stage, at in (*steps, *((name, plan.turns_at("flat_grpo", 0, 1)) for name in ("rollout", "measures"))):
         load(stage).run(plan.job(stage, at))

@@ -16,7 +16,7 @@ from turncredit.config.layout import fill
 from turncredit.config.stages import artifacts, stages
 from turncredit.data import provenance
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
 SHARED = tiny.SHARED
@@ -66,7 +66,7 @@ def test_the_credit_of_a_method_in_round_1_reads_the_turns_that_all_methods_shar
 def test_what_was_made_with_other_settings_is_stale():
     policy = Path("results/tiny/runs/gigpo/seed0/round01/policy")
     policy.mkdir(parents=True)
-    plan, step = Plan(tiny.experiment()), ("update", At(method="gigpo", seed=0, round=1))
+    plan, step = Plan(tiny.experiment()), ("update", JobKeys(method="gigpo", seed=0, round=1))
     said = {}
     for settings in (plan.settings(*step), {**plan.settings(*step), "minibatch": 7}):
         made_by = {"content": "0", "config_hash": provenance.config_hash(settings)}
@@ -92,24 +92,24 @@ def test_a_configuration_that_no_job_could_run_is_refused():
 @pytest.mark.parametrize(
     ("stage", "given", "policy", "round", "keys"),
     [
-        ("credit", ["gigpo"], None, 2, At(policy="gigpo", method="gigpo", seed=0, round=2)),
-        ("credit", ["gigpo"], "flat_grpo", 2, At(policy="flat_grpo", method="gigpo", seed=0, round=2)),
-        ("rollout", [], None, 1, At(policy=SHARED, seed=0, round=1)),
-        ("branch", ["flat_grpo"], None, 2, At(policy="flat_grpo", seed=0, round=2)),
-        ("label", ["triage"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="role")),
-        ("label", ["rule", "score"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="score")),
-        ("hiddens", ["sft", "action"], None, 1, At(policy=SHARED, seed=0, round=1, read="sft", point="action")),
-        ("logprobs", ["sft"], None, 1, At(policy=SHARED, seed=0, round=1, reader="sft")),
-        ("logprobs", ["hcapo"], None, 2, At(policy="hcapo", seed=0, round=2, reader="hindsight")),
-        ("logprobs", ["istar"], None, 2, At(policy="istar", seed=0, round=2, reader="implicit-istar")),
-        ("implicit_model", ["istar"], None, 2, At(policy="istar", method="istar", seed=0, round=2)),
-        ("continuations", ["vineppo"], None, 2, At(policy="vineppo", seed=0, round=2, continued="k9")),
-        ("forks", ["carl"], None, 1, At(policy=SHARED, seed=0, round=1, forked="n16")),
-        ("measures", ["gigpo"], None, 2, At(policy="gigpo", seed=0, round=2)),
-        ("update", ["gigpo"], None, 2, At(method="gigpo", seed=0, round=2)),
-        ("invariants", ["gigpo"], None, 2, At(method="gigpo", seed=0)),
-        ("tasks", ["eval"], None, 1, At(split="eval")),
-        ("report", [], None, 1, At()),
+        ("credit", ["gigpo"], None, 2, JobKeys(policy="gigpo", method="gigpo", seed=0, round=2)),
+        ("credit", ["gigpo"], "flat_grpo", 2, JobKeys(policy="flat_grpo", method="gigpo", seed=0, round=2)),
+        ("rollout", [], None, 1, JobKeys(policy=SHARED, seed=0, round=1)),
+        ("branch", ["flat_grpo"], None, 2, JobKeys(policy="flat_grpo", seed=0, round=2)),
+        ("label", ["triage"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", ask="role")),
+        ("label", ["rule", "score"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", ask="score")),
+        ("hiddens", ["sft", "action"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, read="sft", point="action")),
+        ("logprobs", ["sft"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, reader="sft")),
+        ("logprobs", ["hcapo"], None, 2, JobKeys(policy="hcapo", seed=0, round=2, reader="hindsight")),
+        ("logprobs", ["istar"], None, 2, JobKeys(policy="istar", seed=0, round=2, reader="implicit-istar")),
+        ("implicit_model", ["istar"], None, 2, JobKeys(policy="istar", method="istar", seed=0, round=2)),
+        ("continuations", ["vineppo"], None, 2, JobKeys(policy="vineppo", seed=0, round=2, continued="k9")),
+        ("forks", ["carl"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, forked="n16")),
+        ("measures", ["gigpo"], None, 2, JobKeys(policy="gigpo", seed=0, round=2)),
+        ("update", ["gigpo"], None, 2, JobKeys(method="gigpo", seed=0, round=2)),
+        ("invariants", ["gigpo"], None, 2, JobKeys(method="gigpo", seed=0)),
+        ("tasks", ["eval"], None, 1, JobKeys(split="eval")),
+        ("report", [], None, 1, JobKeys()),
     ],
 )
 def test_words_become_the_keys_of_the_job(plan, stage, given, policy, round, keys):
@@ -122,7 +122,7 @@ def test_a_learned_method_says_which_hidden_states_it_reads(plan):
 
 
 def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
-    assert where.at_of(plan, "eval", ["sft"], None, 3, 1) == At(method="sft", seed=0, round=1)
+    assert where.at_of(plan, "eval", ["sft"], None, 3, 1) == JobKeys(method="sft", seed=0, round=1)
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_a_path_that_no_stage_makes_is_one_line(path, message):
 @pytest.mark.parametrize(
     ("stage", "at", "job"),
     [
-        ("update", At(method="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
-        ("rollout", At(policy="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
-        ("credit", At(policy=SHARED, method="gigpo", seed=0, round=1), "rounds 1 to 2 of gigpo"),
-        ("invariants", At(method="gigpo", seed=0), None),
-        ("rollout", At(policy=SHARED, seed=0, round=1), None),
-        ("credit", At(policy="flat_grpo", method="gigpo", seed=0, round=3), None),
-        ("branch", At(policy="flat_grpo", seed=0, round=3), None),
-        ("report", At(), None),
+        ("update", JobKeys(method="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
+        ("rollout", JobKeys(policy="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
+        ("credit", JobKeys(policy=SHARED, method="gigpo", seed=0, round=1), "rounds 1 to 2 of gigpo"),
+        ("invariants", JobKeys(method="gigpo", seed=0), None),
+        ("rollout", JobKeys(policy=SHARED, seed=0, round=1), None),
+        ("credit", JobKeys(policy="flat_grpo", method="gigpo", seed=0, round=3), None),
+        ("branch", JobKeys(policy="flat_grpo", seed=0, round=3), None),
+        ("report", JobKeys(), None),
     ],
 )
 def test_a_stage_of_a_joint_job_names_its_rounds(stage, at, job):

@@ -16,7 +16,7 @@ from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_after_kill, 
 from turncredit.config.stages import artifacts
 from turncredit.pipeline import loop, rounds
 from turncredit.pipeline.all_jobs import every_job
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan, load
 
@@ -64,7 +64,7 @@ def inside(baseline: Baseline, rng: np.random.Generator) -> Iterator[Fault]:
 
 def one_of_each(plan: Plan, rng: np.random.Generator) -> list[Step]:
     """A random job of every stage."""
-    jobs: dict[str, list[At]] = {}
+    jobs: dict[str, list[JobKeys]] = {}
     for stage, at in every_job(plan):
         if stage not in ELSEWHERE:
             jobs.setdefault(stage, []).append(at)
@@ -136,7 +136,7 @@ def of_tracking(baseline: Baseline, rng: np.random.Generator, *, times: int) -> 
         ("in call 3 of log_batch", {"fault": children.dies_in(client, "MlflowClient.log_batch", 2)}),
         ("in call 2 of create_run", {"fault": children.dies_in(client, "MlflowClient.create_run", 1)}),
     ]
-    seconds = json.loads(Path(baseline.plan.metrics("track", At())).read_text())["wall_s"]
+    seconds = json.loads(Path(baseline.plan.metrics("track", JobKeys())).read_text())["wall_s"]
     points += [
         (f"after {share:.0%} of its time", {"kill_after": share * seconds}) for share in rng.uniform(0.1, 0.95, times)
     ]
@@ -148,13 +148,13 @@ def kill_of_tracking(baseline: Baseline, when: str, how: dict[str, Any]) -> Faul
     """A kill of the stage that copies metrics to MLflow, which then runs again: the same runs and numbers are there."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(baseline.folder, folder, [baseline.plan.metrics("track", At())])
+        world.copy(baseline.folder, folder, [baseline.plan.metrics("track", JobKeys())])
         plan = baseline.plan_in(folder)
         for file in plan.layout.root.glob("mlflow.db*"):
             file.unlink()
 
         def work() -> None:
-            world.perform(plan, [("track", At())])
+            world.perform(plan, [("track", JobKeys())])
 
         ended = children.run(work, **how)
         verdict = judge_after_kill(baseline, folder, ended, lambda: children.run(work))

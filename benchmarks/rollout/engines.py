@@ -21,7 +21,7 @@ from benchmarks import small_world
 from benchmarks.rollout import parts
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
@@ -89,9 +89,11 @@ def starts(games: Games, count: int) -> list[Start]:
 
 def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
-    policy = plan.sft_policy(At())
+    policy = plan.sft_policy(JobKeys())
     processes = int(name.partition(" x")[2] or 1)
-    loaded_player = Player(OpenPolicy(policy, dtype="float32"), plan.agent(At()), games, slots, processes=processes)
+    loaded_player = Player(
+        OpenPolicy(policy, dtype="float32"), plan.agent(JobKeys()), games, slots, processes=processes
+    )
     if processes > 1:
         return loaded_player
     eos_id = loaded_player._tokenizer.eos_id

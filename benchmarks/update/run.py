@@ -30,7 +30,7 @@ import typer
 from benchmarks import small_world
 from turncredit.config import UpdateConfig
 from turncredit.data import tables
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.policy import models
 from turncredit.training import sequences as token_sequences
 from turncredit.training.sequences import TokenSequence, batches, sequences_of
@@ -181,7 +181,7 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
     plan = small_world.make(experiment, folder)
     table = tables.read(small_world.play(plan))
     sequences = sequences_of(table)
-    model = models.load_model(plan.sft_policy(At()), dtype="float32").train()
+    model = models.load_model(plan.sft_policy(JobKeys()), dtype="float32").train()
     torch.manual_seed(0)
     advantages = torch.randn(table.num_rows)
     trainer = trainer_for(model, folder / "trl")

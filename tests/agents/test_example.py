@@ -11,7 +11,7 @@ from tests.pipeline.conftest import Pipeline
 from turncredit import config
 from turncredit.data import tables
 from turncredit.pipeline.checks import check
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
 EXAMPLE = tiny.ROOT / "examples" / "own_agent.py"
@@ -23,9 +23,9 @@ def test_the_examples_configuration_is_valid(monkeypatch):
     check(experiment)
     plan = Plan(experiment)
     assert experiment.agent.chosen().settings == {"remember": 6}
-    assert Path(plan.inputs("sft", At())["agent"]).resolve() == EXAMPLE, "its code decides the result"
-    assert plan.slice("base", At()).vocabulary == ("<note>", "<do>")
-    assert Plan(config.load(["config.yaml"])).slice("base", At()).vocabulary == ()
+    assert Path(plan.inputs("sft", JobKeys())["agent"]).resolve() == EXAMPLE, "its code decides the result"
+    assert plan.slice("base", JobKeys()).vocabulary == ("<note>", "<do>")
+    assert Plan(config.load(["config.yaml"])).slice("base", JobKeys()).vocabulary == ()
 
 
 @pytest.mark.slow

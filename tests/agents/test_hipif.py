@@ -18,7 +18,7 @@ from turncredit.data import tables
 from turncredit.data.env_wording import Words
 from turncredit.errors import UserError
 from turncredit.pipeline.checks import check
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.policy import tokenizer
 from turncredit.policy.sampling import Response
 from turncredit.rollouts.play import Player, Start
@@ -41,8 +41,8 @@ def made(world, tmp_path_factory):
     """Demonstrations with subgoals, and the tokenizer that is trained on them."""
     folder = tmp_path_factory.mktemp("hipif")
     changes = {**HIPIF, "demos": {"count": 60, "noise": 0.2, "slips": 0.2}}
-    demos = world.run("demos", At(), folder, changes).output["demos"]
-    base = world.run("base", At(), folder, changes, demos=demos).output["model"]
+    demos = world.run("demos", JobKeys(), folder, changes).output["demos"]
+    base = world.run("base", JobKeys(), folder, changes, demos=demos).output["model"]
     return demos, base
 
 

@@ -11,7 +11,7 @@ from turncredit.data import tables
 from turncredit.data.turns import Turns
 from turncredit.envs.household import WORDS
 from turncredit.pipeline import loop
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player
@@ -32,7 +32,13 @@ CHANGES = {
 def plan(tmp_path_factory):
     """The experiment, all of it run."""
     made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("hipif"))
-    shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+    shared = [
+        ("tasks", JobKeys(split="train")),
+        ("tasks", JobKeys(split="eval")),
+        ("demos", JobKeys()),
+        ("base", JobKeys()),
+        ("sft", JobKeys()),
+    ]
     rounds = [step for round in (1, 2) for step in loop.block(made, "hipif", 0, [round])]
     for stage, at in [*shared, ("rollout", made.turns_at("hipif", 0, 1)), *rounds]:
         load(stage).run(made.job(stage, at))
@@ -77,12 +83,12 @@ def test_the_penalties_are_those_of_the_columns_and_the_policy_learns_from_them(
 def test_its_rollouts_can_be_restored_at_every_turn_and_read_in_hindsight(plan):
     turns = table(plan, "turns", 1)
     games = Games(plan.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"))
-    policy = OpenPolicy(plan.sft_policy(At()), dtype="float32")
-    player = Player(policy, plan.agent(At()), games, slots=4)
+    policy = OpenPolicy(plan.sft_policy(JobKeys()), dtype="float32")
+    player = Player(policy, plan.agent(JobKeys()), games, slots=4)
     view = Turns(turns)
     for one in restored(view, range(4), player):
         assert all(one.replayed)
     spec = agents.load("hipif")
-    new_agent = agents.agent_factory(spec, policy.tokenizer, plan.agent(At()).settings, WORDS)
+    new_agent = agents.agent_factory(spec, policy.tokenizer, plan.agent(JobKeys()).settings, WORDS)
     told = hindsight_prompts(turns, spec, new_agent)
     assert len(told) == turns.num_rows

@@ -11,7 +11,7 @@ from tests.agents.test_agents import ADMISSIBLE, Chat, agent
 from turncredit.agents.react import read
 from turncredit.config import AgentSlice
 from turncredit.envs.household import WORDS
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import base, tokenizer
 from turncredit.training import sft
@@ -98,8 +98,8 @@ def test_a_demonstration_teaches_the_experts_reflection_and_makes_up_none(turn, 
 def test_the_labels_are_one_token_each_and_demonstrations_become_sequences(world, tmp_path):
     """A base model of its own, as the pipeline builds it for this agent."""
     plan = Plan(tiny.experiment(agent={"name": "react"}))
-    demos = world.job("sft", At(), tmp_path).table("demos", "demos")
-    made = plan.slice("base", At())
+    demos = world.job("sft", JobKeys(), tmp_path).table("demos", "demos")
+    made = plan.slice("base", JobKeys())
     base.new_base(demos, made.scratch, tmp_path / "base", own_columns=made.own_columns, vocabulary=made.vocabulary)
     encoder = tokenizer.load(tmp_path / "base")
     assert len(encoder.encode("Thought:")) == len(encoder.encode("Action:")) == 1

@@ -25,7 +25,7 @@ from turncredit.config import AgentSlice, EvalMode
 from turncredit.data.transcript_markers import FAILED
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import tokenizer
 from turncredit.rollouts.evaluate import evaluate
@@ -348,4 +348,4 @@ def test_a_language_model_may_judge_several_trials():
 def test_measures_are_not_recorded():
     plan = Plan(tiny.experiment(methods=["flat_grpo"], agent={"name": "reflexion"}))
     assert not plan.measurable(plan.turns_at("flat_grpo", 0, 1))
-    assert plan.slice("base", At()).vocabulary == (*REACT.vocabulary, "<lesson>")
+    assert plan.slice("base", JobKeys()).vocabulary == (*REACT.vocabulary, "<lesson>")

@@ -32,7 +32,7 @@ from turncredit.credit.parts.compose import Part
 from turncredit.data import provenance, tables
 from turncredit.data.turns import Turns
 from turncredit.pipeline.expected_artifacts import plan_of
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 EXPERIMENT = tiny.experiment(
@@ -48,7 +48,7 @@ PLAN = Plan(EXPERIMENT, "")
 FIRST, SECOND = (PLAN.turns_at("has_turnrd", 0, round) for round in (1, 2))
 
 
-def beside(name: str, turns: At, **keys: str) -> str:
+def beside(name: str, turns: JobKeys, **keys: str) -> str:
     """The path of an artifact about these turns."""
     return PLAN.layout.path(name, turns.keys, **keys)
 
@@ -102,16 +102,16 @@ def made(world, tmp_path_factory) -> Path:
     """Two rounds of a learned method, one of a method with a judge, and an audit of the first."""
     plan = Plan(EXPERIMENT, tmp_path_factory.mktemp("made"))
 
-    def run(stage: str, at: At) -> None:
+    def run(stage: str, at: JobKeys) -> None:
         load(stage).run(plan.job(stage, at))
 
     there = (("demos", {}), ("base", {}), ("sft_policy", {}), ("sft_log", {}))
     for name, keys in (*there, ("tasks", {"split": "train"}), ("tasks", {"split": "eval"})):
-        to = Path(plan.layout.path(name, plan.keys(At()), **keys))
+        to = Path(plan.layout.path(name, plan.keys(JobKeys()), **keys))
         to.parent.mkdir(parents=True, exist_ok=True)
         source = world.path(name, **keys)
         shutil.copytree(source, to) if source.is_dir() else shutil.copy(source, to)
-    run("config", At())
+    run("config", JobKeys())
     for turns in (FIRST, SECOND):
         run("rollout", turns)
         run("measures", turns)
@@ -120,11 +120,11 @@ def made(world, tmp_path_factory) -> Path:
         for stage in ("credit_model", "values", "credit"):
             run(stage, replace(turns, method="has_turnrd"))
         for stage in ("update", "eval"):
-            run(stage, At(method="has_turnrd", seed=0, round=turns.round))
+            run(stage, JobKeys(method="has_turnrd", seed=0, round=turns.round))
     run("label", plan.keys_of("labels", FIRST, "has_judge"))
     for method in ("has_judge", "flat_grpo", "scpo", "has_progressive"):
         run("credit", replace(FIRST, method=method))
-    run("update", At(method="has_judge", seed=0, round=1))
+    run("update", JobKeys(method="has_judge", seed=0, round=1))
     run("branch", FIRST)
     return plan.layout.root
 
@@ -246,7 +246,7 @@ def test_in_bfloat16_the_mean_over_the_first_minibatch_decides(results, tmp_path
 
 
 def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):
-    shutil.copytree(world.path("base"), results.parent / PLAN.sft_policy(At()), dirs_exist_ok=True)
+    shutil.copytree(world.path("base"), results.parent / PLAN.sft_policy(JobKeys()), dirs_exist_ok=True)
     assert failing(results) == {"logprobs"}
 
 
@@ -327,7 +327,7 @@ def test_turns_that_were_deleted_are_missed(results):
 def test_the_stage_writes_what_fails_and_goes_on(results):
     credits = results.parent / beside("credits", SECOND, method="has_turnrd")
     edit(credits, with_column("advantage", first(lambda value: value + 1)))
-    job = Plan(EXPERIMENT, results.parent).job("invariants", At(method="has_turnrd", seed=0))
+    job = Plan(EXPERIMENT, results.parent).job("invariants", JobKeys(method="has_turnrd", seed=0))
     told = load("invariants").run(job)
     rows = tables.read(job.output["invariants"], "invariants").to_pylist()
     assert told["broken"] == 2

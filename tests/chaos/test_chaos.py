@@ -17,7 +17,7 @@ from tests.helpers import nonempty
 from turncredit.data import provenance
 from turncredit.errors import UserError
 from turncredit.pipeline import loop
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.open import OpenPolicy
 
@@ -37,7 +37,7 @@ def _make(start, folder: Path) -> Baseline:
     shutil.copytree(start.plan.results, folder / "results")
     plan = Plan(tiny.experiment(**CHANGES), folder / "results")
     # The first artifacts were written by their stages alone; here jobs do it, with metrics.
-    first = [("config", At()), ("tasks", At(split="train")), ("rollout", plan.turns_at("flat_grpo", 0, 1))]
+    first = [("config", JobKeys()), ("tasks", JobKeys(split="train")), ("rollout", plan.turns_at("flat_grpo", 0, 1))]
     for stage, at in first:
         for path in plan.outputs(stage, at).values():
             Path(path).unlink(missing_ok=True)
@@ -73,7 +73,7 @@ def test_a_killed_job_of_a_round_goes_on_with_the_same_bytes(made, tmp_path):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "provenance.json"])
 def test_a_flipped_bit_in_a_policy_is_named_by_the_job_that_reads_it(made, tmp_path, name):
-    path = Path(made.plan.sft_policy(At())) / name
+    path = Path(made.plan.sft_policy(JobKeys())) / name
     at = path.stat().st_size * 2 // 3 if name != "provenance.json" else 0
     verdict = damage.flipped(made, "sft_policy", path, at, 2).inflict(tmp_path / "fault")
     assert verdict.outcome == "named"
@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_an_optimisers_state_is_named_before_it_is_used(made, t
 
 
 def test_a_policy_that_does_not_say_what_was_written_is_read(made, tmp_path):
-    folder = Path(shutil.copytree(made.plan.sft_policy(At()), tmp_path / "p"))
+    folder = Path(shutil.copytree(made.plan.sft_policy(JobKeys()), tmp_path / "p"))
     (folder / "provenance.json").unlink()
     assert OpenPolicy(folder, dtype="float32").tokenizer
 
@@ -98,7 +98,9 @@ def test_a_policy_that_does_not_say_what_was_written_is_read(made, tmp_path):
 def test_a_changed_byte_that_no_checksum_covers_is_found_by_the_check(made, tmp_path, kind):
     """Of a number in JSON, and in a table's footer: the file says nothing about it, its job's metrics do."""
     run = {"method": "flat_grpo", "seed": 0, "round": 1}
-    path = Path(made.plan.metrics("eval", At(**run)) if kind == "metrics" else made.plan.layout.path("evals", **run))
+    path = Path(
+        made.plan.metrics("eval", JobKeys(**run)) if kind == "metrics" else made.plan.layout.path("evals", **run)
+    )
     at = path.read_bytes().index(b'"wall_s": ') + 10 if kind == "metrics" else path.stat().st_size - 9
     verdict = damage.flipped(made, "evals", path, at, 0).inflict(tmp_path / "fault")
     assert verdict.outcome == "named"

@@ -21,7 +21,7 @@ from turncredit.envs.scienceworld.commands import app
 from turncredit.envs.scienceworld.world import BROKEN
 from turncredit.errors import UserError
 from turncredit.pipeline import loop
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.rollouts.tasks import Games
 
@@ -66,7 +66,13 @@ def plan(tmp_path_factory):
     """The tiny experiment on ScienceWorld: warm start, a round, an audit of it."""
     made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("scienceworld"))
     first = made.turns_at("has_progressive", 0, 1)
-    shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+    shared = [
+        ("tasks", JobKeys(split="train")),
+        ("tasks", JobKeys(split="eval")),
+        ("demos", JobKeys()),
+        ("base", JobKeys()),
+        ("sft", JobKeys()),
+    ]
     own = loop.block(made, "has_progressive", 0, [1])
     for stage, at in [*shared, ("rollout", first), ("measures", first), *own, ("branch", first)]:
         load(stage).run(made.job(stage, at))

@@ -31,7 +31,7 @@ from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.tasks import real_split
 from turncredit.envs.virtualhome.words import WORDS
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.plan import load as load_stage
 
@@ -158,7 +158,7 @@ def test_demonstrations_of_hipif_s_agent_carry_the_plan(tmp_path):
     agent = {"name": "hipif", "max_response_tokens": 40, "hipif": {"max_prompt_tokens": 600}}
     made = tiny.experiment(env=env, agent=agent, methods=["hipif"], tasks={"train": 30, "eval": 8}, demos={"count": 12})
     plan = Plan(made, tmp_path)
-    for stage, at in (("tasks", At(split="train")), ("demos", At())):
+    for stage, at in (("tasks", JobKeys(split="train")), ("demos", JobKeys())):
         load_stage(stage).run(plan.job(stage, at))
     demos = tables.read(plan.layout.path("demos"), "demos").to_pandas()
     assert demos.subgoal.str.match("(find|grab|put|wash|switch on|sit on|stand up|drop|look again)").all()

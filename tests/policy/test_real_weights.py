@@ -16,7 +16,7 @@ from turncredit.config import from_mapping, merge
 from turncredit.data import tables
 from turncredit.data.yaml_files import read_mapping
 from turncredit.pipeline import loop
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines.lockstep import Lockstep
@@ -96,7 +96,13 @@ def plan(weights, tmp_path_factory):
     whole = merge(read_mapping(ROOT / "config.yaml"), read_mapping(ROOT / "config/real.yaml"), small)
     made = Plan(from_mapping(whole), tmp_path_factory.mktemp("real"))
     turns = made.turns_at("flat_grpo", 0, 1)
-    shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+    shared = [
+        ("tasks", JobKeys(split="train")),
+        ("tasks", JobKeys(split="eval")),
+        ("demos", JobKeys()),
+        ("base", JobKeys()),
+        ("sft", JobKeys()),
+    ]
     shared += [("rollout", turns), ("measures", turns), ("label", made.keys_of("labels", turns, "has_judge"))]
     rounds = [step for method in made.experiment.methods for step in loop.block(made, method, 0, [1])]
     for stage, at in [*shared, *rounds]:

@@ -12,7 +12,7 @@ from tests.rollouts.walk import branched, value, walk
 from turncredit.config import ContinuationsConfig
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.continuations import warning
 from turncredit.rollouts.continuations import play_equally
@@ -76,7 +76,7 @@ def test_a_budget_that_is_exceeded_or_binds_is_told_with_its_numbers(world, tmp_
     assert (told or "").startswith((said or "").format(turns=int(metrics["turns"])))
 
 
-def keys(world, method: str = "vineppo", **changes) -> At:
+def keys(world, method: str = "vineppo", **changes) -> JobKeys:
     plan = Plan(tiny.experiment(methods=[method], **changes), world.plan.results)
     return plan.keys_of("continuations", world.turns, method)
 

@@ -18,7 +18,7 @@ from turncredit.data import tables
 from turncredit.data.turns import Turns
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Response
@@ -146,7 +146,7 @@ def test_the_pipeline_plays_games_of_gymnasium_without_an_expert_with_a_pretrain
     )
     plan = Plan(made, tmp_path)
     turns_at = plan.turns_at("flat_grpo", 0, 1)
-    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+    for stage, at in [("tasks", JobKeys(split="train")), ("demos", JobKeys()), ("base", JobKeys()), ("sft", JobKeys())]:
         load(stage).run(plan.job(stage, at))
     load("rollout").run(plan.job("rollout", turns_at))
     assert tables.read(plan.layout.path("demos"), "demos").num_rows == 0
@@ -171,7 +171,7 @@ def appworld_ready(world, tmp_path, method):
         audit={"rounds": []},
     )
     plan = Plan(made, tmp_path / "results")
-    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+    for stage, at in [("tasks", JobKeys(split="train")), ("demos", JobKeys()), ("base", JobKeys()), ("sft", JobKeys())]:
         load(stage).run(plan.job(stage, at))
     return plan, plan.turns_at(method, 0, 1)
 

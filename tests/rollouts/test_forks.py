@@ -11,7 +11,7 @@ from turncredit.config import UpdateConfig
 from turncredit.data import provenance, tables
 from turncredit.data.turns import with_forks
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.training.update import training_set
 
@@ -85,7 +85,7 @@ def test_forks_are_the_same_bytes_again_and_a_smaller_number_is_their_beginning(
     again = world.run("forks", at, tmp_path / "again", CHANGES)
     assert again.output["forks"].read_bytes() == ran.output["forks"].read_bytes()
     fewer = {**CHANGES, "define": {"tree": {"base": "carl", "forks": {"per_task": 2}}}}
-    small = world.run("forks", At(**{**at.keys, "forked": "n2"}), tmp_path / "small", fewer)
+    small = world.run("forks", JobKeys(**{**at.keys, "forked": "n2"}), tmp_path / "small", fewer)
     few, many = tables.read(small.output["forks"]).to_pylist(), tables.read(ran.output["forks"]).to_pylist()
     names = {row["rollout_id"] for row in few}
     assert few == [row for row in many if row["rollout_id"] in names]
@@ -94,7 +94,7 @@ def test_forks_are_the_same_bytes_again_and_a_smaller_number_is_their_beginning(
 
 
 def test_an_update_learns_from_turns_of_states_with_several_actions_once_and_from_no_others(world, forked, tmp_path):
-    keys = At(**{**world.turns.keys, "method": "tree"})
+    keys = JobKeys(**{**world.turns.keys, "method": "tree"})
     forks = forked[1].output["forks"]
     credits = world.run("credit", keys, tmp_path, CHANGES, forks=forks).output["credits"]
     both = with_forks(tables.read(world.path("turns"), "turns"), tables.read(forks, "forks"))
@@ -118,10 +118,10 @@ def test_an_update_learns_from_turns_of_states_with_several_actions_once_and_fro
 def test_a_tree_updates_the_policy_and_the_first_step_sees_the_policy_that_sampled(world, forked, tmp_path, update):
     changes = {**CHANGES, "update": update}
     forks = forked[1].output["forks"]
-    credits = world.run("credit", At(**{**world.turns.keys, "method": "tree"}), tmp_path, changes, forks=forks).output[
-        "credits"
-    ]
-    run = At(method="tree", seed=0, round=1)
+    credits = world.run(
+        "credit", JobKeys(**{**world.turns.keys, "method": "tree"}), tmp_path, changes, forks=forks
+    ).output["credits"]
+    run = JobKeys(method="tree", seed=0, round=1)
     turns = world.path("turns")
     ran = world.run("update", run, tmp_path, changes, forks=forks, credits=credits, turns=turns)
     assert ran.metrics["steps"] == (16 + 4 * PER_TASK) / 4

@@ -14,7 +14,7 @@ from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.rollout import warning
 from turncredit.policy.open import OpenPolicy
@@ -139,7 +139,7 @@ def test_no_game_is_played_twice_before_all_have_had_their_turn(games, count, se
 
 def evals(world, folder, method, seed, round, changes=None):
     """The evaluation that the stage eval writes of the SFT policy, as that of another run or as its own."""
-    at = At(method=method, seed=seed, round=round)
+    at = JobKeys(method=method, seed=seed, round=round)
     path = world.run("eval", at, folder, changes, policy=world.path("sft_policy")).output["evals"]
     return tables.read(path, "evals")
 
@@ -165,7 +165,7 @@ def test_without_fresh_games_every_round_is_played_on_the_same_ones():
     )
 
     def part(plan, round):
-        return plan.slice("eval", At(method="flat_grpo", seed=0, round=round)).part
+        return plan.slice("eval", JobKeys(method="flat_grpo", seed=0, round=round)).part
 
     assert [part(fresh, round) for round in (1, 9)] == [0, 8]
     assert [part(same, round) for round in (1, 9)] == [0, 0]

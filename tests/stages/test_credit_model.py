@@ -11,7 +11,7 @@ from tests import tiny
 from turncredit.credit.models.train import WEIGHTS
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.job import Job, JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 MINE = {"base": "has_turnrd", "model": {"batch": 8}}
@@ -23,9 +23,9 @@ def plan_of(results: Path, **model) -> Plan:
     return Plan(tiny.experiment(methods=["mine", "critic"], define=define), results)
 
 
-def keys(plan: Plan, method: str, round: int) -> At:
+def keys(plan: Plan, method: str, round: int) -> JobKeys:
     turns = plan.turns_at(method, 0, round)
-    return At(policy=turns.policy, method=method, seed=0, round=round)
+    return JobKeys(policy=turns.policy, method=method, seed=0, round=round)
 
 
 def run(job: Job) -> dict[str, float]:
@@ -64,7 +64,7 @@ def test_the_same_inputs_give_the_same_model_and_another_seed_another(results, t
     hashes = []
     for seed in (0, 0, 1):
         job = plan.job("credit_model", keys(plan, "mine", 2))
-        job.at = At(**{**job.at.keys, "seed": seed})
+        job.at = JobKeys(**{**job.at.keys, "seed": seed})
         job.output = {"model": str(tmp_path / f"{len(hashes)}")}
         assert run(job)["steps_total"] > 0
         hashes.append(provenance.file_hash(Path(job.output["model"]) / WEIGHTS))

@@ -9,7 +9,7 @@ from tests.tiny import ROOT
 from turncredit.config import Experiment, from_mapping, merge
 from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM
 from turncredit.data.yaml_files import read_mapping
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 NAMES = ("webshop", "searchqa", pytest.param("virtualhome", marks=needs_virtualhome))
@@ -44,5 +44,5 @@ def test_an_environment_s_experiment_trains_flat_grpo_and_both_bounds_on_seeds_a
 def test_an_environment_s_experiment_has_as_many_tasks_as_it_asks_for(files, tmp_path):
     one = experiment(*(f"config/{file}.yaml" for file in files))
     plan = Plan(one, tmp_path)
-    made = [load("tasks").run(plan.job("tasks", At(split=split))) for split in ("train", "eval")]
+    made = [load("tasks").run(plan.job("tasks", JobKeys(split=split))) for split in ("train", "eval")]
     assert [count["games"] for count in made] == [one.tasks.train, one.tasks.eval]

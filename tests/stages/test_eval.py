@@ -10,16 +10,22 @@ import pytest
 
 from tests import tiny
 from turncredit.data import tables
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 pytestmark = pytest.mark.slow
 
-SHARED = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+SHARED = [
+    ("tasks", JobKeys(split="train")),
+    ("tasks", JobKeys(split="eval")),
+    ("demos", JobKeys()),
+    ("base", JobKeys()),
+    ("sft", JobKeys()),
+]
 
 
 def sft_at(round):
-    return At(method="sft", seed=0, round=round)
+    return JobKeys(method="sft", seed=0, round=round)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,7 @@ def test_a_warm_start_plays_the_games_of_all_rounds_once(plan):
 
 
 def test_a_trained_policy_and_new_games_are_always_played(plan):
-    assert "policy" in plan.job("eval", At(method="rloo", seed=0, round=2)).input
+    assert "policy" in plan.job("eval", JobKeys(method="rloo", seed=0, round=2)).input
     fresh = Plan(tiny.experiment(eval={"games": 4}), plan.layout.root)
     assert "policy" in fresh.job("eval", sft_at(2)).input
 

@@ -12,7 +12,7 @@ import pytest
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit.data import provenance, tables
-from turncredit.pipeline.job import PROVENANCE_FILE, At, Job, content_hash
+from turncredit.pipeline.job import PROVENANCE_FILE, Job, JobKeys, content_hash
 from turncredit.pipeline.plan import Plan, load
 
 #: as the world's rollouts were made
@@ -27,7 +27,7 @@ def results(world, tmp_path) -> Path:
 
 def sft(results: Path, **changes) -> Job:
     """The job of the stage sft, as a process of its own would have it."""
-    return Plan(tiny.experiment(**changes), results).job("sft", At())
+    return Plan(tiny.experiment(**changes), results).job("sft", JobKeys())
 
 
 def test_a_job_is_made_where_its_outputs_say_so_wherever_the_results_are(results):
@@ -45,13 +45,13 @@ def test_a_job_is_not_made_when_the_content_of_an_input_has_changed(results):
 
 def test_a_job_is_not_made_when_a_folder_that_it_reads_has_been_made_anew_with_other_content(results):
     plan = Plan(tiny.experiment(policy={"scratch": {"seed": 1}}), results)
-    load("base").run(plan.job("base", At()))
+    load("base").run(plan.job("base", JobKeys()))
     assert not sft(results).is_made()
 
 
 def test_a_job_is_made_when_an_input_has_been_made_anew_with_the_same_content(results):
     plan = Plan(tiny.experiment(), results)
-    load("base").run(plan.job("base", At()))
+    load("base").run(plan.job("base", JobKeys()))
     assert sft(results).is_made()
 
 
@@ -102,8 +102,8 @@ def test_what_another_version_made_is_made_again_and_what_another_commit_made_is
 def made_by(world, results) -> list[tuple[Job, str, dict]]:
     """Every job behind the world's artifacts, with each of its outputs and what that says of its making."""
     plan = Plan(tiny.experiment(**MEASURED), results)
-    jobs = [plan.job(stage, At()) for stage in ("demos", "base", "sft")]
-    jobs += [plan.job("tasks", At(split=split)) for split in ("train", "eval")]
+    jobs = [plan.job(stage, JobKeys()) for stage in ("demos", "base", "sft")]
+    jobs += [plan.job("tasks", JobKeys(split=split)) for split in ("train", "eval")]
     jobs.append(plan.job("rollout", world.turns))
     return [
         (
@@ -158,7 +158,7 @@ def test_several_files_of_one_input_are_each_in_the_provenance(results):
 
 
 def test_a_folder_whose_making_fails_leaves_what_was_there_and_nothing_beside_it(results):
-    job = Plan(tiny.experiment(), results).job("base", At())
+    job = Plan(tiny.experiment(), results).job("base", JobKeys())
     folder = Path(job.output["model"])
     before = provenance.file_hash(folder), sorted(folder.parent.iterdir())
 

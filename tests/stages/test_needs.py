@@ -20,7 +20,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import resources as needs
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.blocks import resource_of_block
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import HOST, REQUEST, STARTS
@@ -338,7 +338,7 @@ def test_a_job_of_several_stages_holds_the_gpus_of_the_largest_all_along():
     own = {"rollout": {"gpu": 1}, "update": {"gpu": 4}}
     one, four = (hours_of(granularity="run", resources=each) for each in ({"rollout": {"gpu": 1}}, own))
     # The SFT policy's rollouts of round 1 are a job of their own, on one GPU.
-    alone = needs.gpu_seconds(plan_of(resources=own), "rollout", At(policy="")) / 3600
+    alone = needs.gpu_seconds(plan_of(resources=own), "rollout", JobKeys(policy="")) / 3600
     assert four["rollout"] - alone == pytest.approx(4 * (one["rollout"] - alone))
 
 
@@ -375,7 +375,7 @@ def seven_billion(**resources):
 
 def test_the_time_of_a_job_is_three_times_what_its_longest_is_estimated_to_take_or_an_hour():
     plan = seven_billion()
-    one, two = (needs.gpu_seconds(plan, "update", At(method=name)) for name in ("flat_grpo", "longer"))
+    one, two = (needs.gpu_seconds(plan, "update", JobKeys(method=name)) for name in ("flat_grpo", "longer"))
     assert longest(plan, "update") == two > one
     minutes = needs.resource(plan, "update").runtime
     assert 3 * two <= 60 * minutes < 3 * two + 600

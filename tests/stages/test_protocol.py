@@ -12,7 +12,7 @@ from tests import tiny
 from turncredit.config.stages import PACKAGE, artifacts, policy_stages, stages
 from turncredit.errors import UserError
 from turncredit.pipeline import all_jobs, loop
-from turncredit.pipeline.job import At, Slice
+from turncredit.pipeline.job import JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice
 
@@ -77,7 +77,7 @@ def test_every_artifact_is_made_by_one_stage():
 
 def test_a_job_has_paths_for_the_outputs_of_its_stage_below_the_experiments_folder():
     plan = Plan(tiny.experiment(), "here")
-    job = plan.job("update", At(method="flat_grpo", seed=3, round=2))
+    job = plan.job("update", JobKeys(method="flat_grpo", seed=3, round=2))
     assert job.output == {
         "policy": "here/tiny/runs/flat_grpo/seed3/round02/policy",
         "updates": "here/tiny/runs/flat_grpo/seed3/round02/updates.parquet",

@@ -11,7 +11,7 @@ from tests import tiny
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import blocks, checks
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.report import all_evaluations
 
@@ -35,18 +35,18 @@ def plan() -> Plan:
     return Plan(tiny.experiment(**SHORT))
 
 
-def turns(round: int, policy: str) -> At:
-    return At(policy=policy, seed=0, round=round)
+def turns(round: int, policy: str) -> JobKeys:
+    return JobKeys(policy=policy, seed=0, round=round)
 
 
 def test_each_agent_has_a_base_model_and_a_warm_start_of_its_own(plan):
-    assert plan.outputs("base", At()) == {"model": "results/tiny/sft/base"}
-    assert plan.outputs("base", At(start="sft_short")) == {"model": "results/tiny/sft_short/base"}
-    assert plan.inputs("sft", At(start="sft_short"))["base"] == "results/tiny/sft_short/base"
-    assert plan.inputs("sft", At(start="sft_short"))["demos"] == plan.inputs("sft", At())["demos"]
-    assert plan.outputs("sft", At(start="sft_short"))["policy"] == POLICY
-    assert plan.metrics("sft", At(start="sft_short")) == "results/tiny/sft_short/metrics/sft.json"
-    agents = [plan.slice("sft", at).agent for at in (At(), At(start="sft_short"))]
+    assert plan.outputs("base", JobKeys()) == {"model": "results/tiny/sft/base"}
+    assert plan.outputs("base", JobKeys(start="sft_short")) == {"model": "results/tiny/sft_short/base"}
+    assert plan.inputs("sft", JobKeys(start="sft_short"))["base"] == "results/tiny/sft_short/base"
+    assert plan.inputs("sft", JobKeys(start="sft_short"))["demos"] == plan.inputs("sft", JobKeys())["demos"]
+    assert plan.outputs("sft", JobKeys(start="sft_short"))["policy"] == POLICY
+    assert plan.metrics("sft", JobKeys(start="sft_short")) == "results/tiny/sft_short/metrics/sft.json"
+    agents = [plan.slice("sft", at).agent for at in (JobKeys(), JobKeys(start="sft_short"))]
     assert [(agent.name, agent.settings) for agent in agents] == [("transcript", {}), ("window", {"history": 1})]
 
 
@@ -65,13 +65,13 @@ def test_a_methods_first_rollouts_are_those_of_its_agents_warm_start_shared_by_t
     [
         ("rollout", turns(1, SHARED)),
         ("rollout", turns(2, "short_flat")),
-        ("continuations", At(policy="short_flat", seed=0, round=2, continued="k3")),
-        ("forks", At(policy="short_flat", seed=0, round=2, forked="n3")),
+        ("continuations", JobKeys(policy="short_flat", seed=0, round=2, continued="k3")),
+        ("forks", JobKeys(policy="short_flat", seed=0, round=2, forked="n3")),
         ("branch", turns(2, "short_flat")),
-        ("eval", At(method="short_flat", seed=0, round=1)),
-        ("eval", At(method="sft_short", seed=0, round=1)),
-        ("logprobs", At(policy="short_hindsight", seed=0, round=2, reader="hindsight")),
-        ("sft", At(start="sft_short")),
+        ("eval", JobKeys(method="short_flat", seed=0, round=1)),
+        ("eval", JobKeys(method="sft_short", seed=0, round=1)),
+        ("logprobs", JobKeys(policy="short_hindsight", seed=0, round=2, reader="hindsight")),
+        ("sft", JobKeys(start="sft_short")),
     ],
 )
 def test_what_plays_or_makes_prompts_does_so_with_the_methods_agent(plan, stage, at):
@@ -81,13 +81,13 @@ def test_what_plays_or_makes_prompts_does_so_with_the_methods_agent(plan, stage,
 @pytest.mark.parametrize(
     ("stage", "at", "name"),
     [
-        ("update", At(method="short_flat", seed=0, round=1), "policy"),
-        ("update", At(method="short_flat", seed=0, round=2), "reference"),
-        ("eval", At(method="sft_short", seed=0, round=1), "policy"),
-        ("hiddens", At(policy=SHARED, seed=0, round=1, read="sft", point="observation"), "policy"),
-        ("hiddens", At(policy="short_value", seed=0, round=2, read="sft", point="observation"), "policy"),
-        ("logprobs", At(policy="short_flat", seed=0, round=2, reader="sft"), "policy"),
-        ("implicit_model", At(policy="short_istar", method="short_istar", seed=0, round=2), "policy"),
+        ("update", JobKeys(method="short_flat", seed=0, round=1), "policy"),
+        ("update", JobKeys(method="short_flat", seed=0, round=2), "reference"),
+        ("eval", JobKeys(method="sft_short", seed=0, round=1), "policy"),
+        ("hiddens", JobKeys(policy=SHARED, seed=0, round=1, read="sft", point="observation"), "policy"),
+        ("hiddens", JobKeys(policy="short_value", seed=0, round=2, read="sft", point="observation"), "policy"),
+        ("logprobs", JobKeys(policy="short_flat", seed=0, round=2, reader="sft"), "policy"),
+        ("implicit_model", JobKeys(policy="short_istar", method="short_istar", seed=0, round=2), "policy"),
         ("branch", turns(1, SHARED), "policy"),
         ("gradients", turns(1, SHARED), "policy"),
     ],
@@ -97,7 +97,7 @@ def test_the_sft_policy_that_a_job_reads_is_that_of_its_agent(plan, stage, at, n
 
 
 def test_what_names_the_frozen_sft_policy_in_tables_names_that_of_the_agent(plan):
-    at = At(policy="short_value", seed=0, round=2, read="sft", point="observation", reader="sft")
+    at = JobKeys(policy="short_value", seed=0, round=2, read="sft", point="observation", reader="sft")
     assert [plan.runtime_options(stage, at) for stage in ("hiddens", "logprobs")] == ["sft_short", "sft_short"]
 
 
@@ -131,7 +131,7 @@ def test_turns_of_the_sft_policy_of_no_agent_are_refused(plan):
     with pytest.raises(UserError, match=r"no method samples as 'sft_short-t9k4T1\.0' says.*'sft_short-t4k4T1\.0'"):
         plan.slice("rollout", turns(1, "sft_short-t9k4T1.0"))
     with pytest.raises(UserError, match=r"no agent is called 'shot' \(did you mean 'short'\?\)"):
-        plan.agent(At(method="sft_shot"))
+        plan.agent(JobKeys(method="sft_shot"))
 
 
 # ------------------------------------------------------------------ configuration

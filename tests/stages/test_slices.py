@@ -29,7 +29,7 @@ from turncredit.config.layout import of_sft
 from turncredit.config.stages import stages
 from turncredit.errors import UserError
 from turncredit.pipeline.all_jobs import Step, every_job
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.training.update import round_rate
 
@@ -205,19 +205,19 @@ def test_the_default_experiment_with_fewer_or_more_rounds_repeats_no_update(roun
     default = yaml.safe_load((tiny.ROOT / "config.yaml").read_text())
     fixed = {"eval": {"rounds": [rounds], "fresh": False}, "audit": {"rounds": []}}
     one, two = (Plan(from_mapping(merge(default, changes))) for changes in ({}, {**fixed, "rounds": rounds}))
-    for at in (At(method="flat_grpo", seed=0, round=round) for round in range(1, min(rounds, 10) + 1)):
+    for at in (JobKeys(method="flat_grpo", seed=0, round=round) for round in range(1, min(rounds, 10) + 1)):
         assert two.slice("update", at) == one.slice("update", at), at
 
 
 def test_the_learning_rate_of_the_default_experiment_falls_linearly_to_a_fifth_in_round_10():
     default = Plan(from_mapping(yaml.safe_load((tiny.ROOT / "config.yaml").read_text())))
-    settings = default.slice("update", At(method="flat_grpo", seed=0, round=1)).update
+    settings = default.slice("update", JobKeys(method="flat_grpo", seed=0, round=1)).update
     assert [round_rate(settings, round) for round in (1, 4, 10, 11)] == pytest.approx([1, 1 - 0.8 / 3, 0.2, 0.2])
 
 
 def test_without_decay_rounds_the_learning_rate_falls_until_the_last_round():
     plan = Plan(from_mapping(merge(CONFIG, {"update": {"decay_rounds": None}})))
-    settings = plan.slice("update", At(method="flat_grpo", seed=0, round=1)).update
+    settings = plan.slice("update", JobKeys(method="flat_grpo", seed=0, round=1)).update
     assert (settings.decay_rounds, round_rate(settings, 6)) == (6, 0.5)
 
 
@@ -227,9 +227,9 @@ def test_rounds_added_to_the_list_of_evaluated_rounds_leave_the_games_of_the_oth
     one, two = (Plan(from_mapping(merge(CONFIG, changes))) for changes in (settings, more))
     assert two.experiment.eval_rounds() == [5, 8, 9, 10, 11, 12]
     for round in (5, 8, 9, 10):
-        at = At(method="flat_grpo", seed=0, round=round)
+        at = JobKeys(method="flat_grpo", seed=0, round=round)
         assert two.slice("eval", at) == one.slice("eval", at), at
-    parts = [two.slice("eval", At(method="flat_grpo", seed=0, round=r)).part for r in (5, 8, 9, 10, 12, 11)]
+    parts = [two.slice("eval", JobKeys(method="flat_grpo", seed=0, round=r)).part for r in (5, 8, 9, 10, 12, 11)]
     assert parts == [0, 1, 2, 3, 4, 5]
 
 
@@ -253,7 +253,7 @@ def test_what_reads_progress_or_distance_adds_jobs_and_repeats_none(more):
     one, two = (Plan(from_mapping(merge(config, changes))) for changes in ({}, more))
     for round in (1, 2):
         turns = one.turns_at("flat_grpo", 0, round)
-        credited, run = replace(turns, method="flat_grpo"), At(method="flat_grpo", seed=0, round=round)
+        credited, run = replace(turns, method="flat_grpo"), JobKeys(method="flat_grpo", seed=0, round=round)
         for stage, at in (("rollout", turns), ("credit", credited), ("update", run)):
             assert two.slice(stage, at) == one.slice(stage, at), stage
             assert two.inputs(stage, at) == one.inputs(stage, at), stage
@@ -293,8 +293,13 @@ def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
     config = tiny.mapping(methods=["own"], define={"own": {"credit": str(method)}}, agent={"name": str(agent)})
     plan = Plan(from_mapping(config))
     at = plan.turns_at("own", 0, 1)
-    assert plan.inputs("credit", At(policy=at.policy, method="own", seed=0, round=1))["method"] == str(method)
-    for stage, keys in (("sft", At()), ("rollout", at), ("eval", At(method="own", seed=0, round=1)), ("branch", at)):
+    assert plan.inputs("credit", JobKeys(policy=at.policy, method="own", seed=0, round=1))["method"] == str(method)
+    for stage, keys in (
+        ("sft", JobKeys()),
+        ("rollout", at),
+        ("eval", JobKeys(method="own", seed=0, round=1)),
+        ("branch", at),
+    ):
         assert plan.inputs(stage, keys)["agent"] == str(agent), stage
 
 

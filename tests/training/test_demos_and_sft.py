@@ -14,7 +14,7 @@ from turncredit.data import tables
 from turncredit.data.seeding import generator
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.policy import models, tokenizer
 from turncredit.policy.masters import Masters
 from turncredit.training.optimizers import make_optimizer
@@ -29,13 +29,13 @@ TRANSCRIPT = AgentSlice()
 def demos(world, folder, **settings):
     """What the stage demos writes on long games, and what it measured."""
     changes = {"env": LONG, "demos": {"count": 24, **settings}}
-    ran = world.run("demos", At(), folder, changes)
+    ran = world.run("demos", JobKeys(), folder, changes)
     return tables.read(ran.output["demos"], "demos"), ran.metrics
 
 
 def sft(world, folder, demos, changes, processes=1):
     """What the stage sft makes of these demonstrations."""
-    return world.run("sft", At(), folder, changes, demos=demos, threads=processes)
+    return world.run("sft", JobKeys(), folder, changes, demos=demos, threads=processes)
 
 
 def test_without_faults_the_expert_always_wins_and_is_always_imitated(world, tmp_path):
@@ -65,7 +65,7 @@ def test_several_processes_give_the_demonstrations_of_one(world, tmp_path, monke
     changes = {"env": LONG, "demos": {"count": 24, "noise": 0.2}}
     made = []
     for processes in (1, 3):
-        ran = world.run("demos", At(), tmp_path / str(processes), changes, threads=processes)
+        ran = world.run("demos", JobKeys(), tmp_path / str(processes), changes, threads=processes)
         made.append((ran.metrics, ran.output["demos"].read_bytes()))
     assert made[0] == made[1]
 
@@ -107,7 +107,7 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
         "sft": {"epochs": 120, "batch": 4, "optimizer": "muon"},
         "demos": {"count": 6, "noise": 0.0},
     }
-    path = world.run("demos", At(), tmp_path, changes).output["demos"]
+    path = world.run("demos", JobKeys(), tmp_path, changes).output["demos"]
     made = sft(world, tmp_path, path, changes).output
     log = tables.read(made["log"], "sft_log").to_pandas()
     assert log.loss.iloc[0] > 4
@@ -123,7 +123,7 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
 
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
     changes = {"env": {"household": {"horizon": 1}}}
-    path = world.run("demos", At(), tmp_path, changes).output["demos"]
+    path = world.run("demos", JobKeys(), tmp_path, changes).output["demos"]
     with pytest.raises(UserError, match=rf"^{path}: no demonstrations to learn from; raise demos"):
         sft(world, tmp_path, path, changes)
     assert not any(folder.name == "sft" for folder in tmp_path.rglob("*"))
@@ -131,7 +131,7 @@ def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
 
 def test_asking_for_a_split_that_is_not_there_names_it_and_writes_nothing(world, tmp_path):
     with pytest.raises(UserError, match="nowhere"):
-        world.run("tasks", At(split="train"), tmp_path, {"tasks": {"train_split": "nowhere"}})
+        world.run("tasks", JobKeys(split="train"), tmp_path, {"tasks": {"train_split": "nowhere"}})
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ from turncredit.config import LoraConfig, merge
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.fsdp import bytes_on_each
@@ -64,7 +64,7 @@ def test_a_warm_start_from_two_processes_is_that_of_one(world, hub_model, tmp_pa
     sft = {"epochs": 0.1, "optimizer": "adamw", "lr": 1e-3, "batch": 8}
     changes = {"sft": sft, "update": {"tokens_per_pass": 400}}
     inputs = {gpus: {"base": base} for gpus in (1, 2)}
-    one, two = from_one_and_from_two(world, tmp_path, "sft", At(), changes, policy, inputs)
+    one, two = from_one_and_from_two(world, tmp_path, "sft", JobKeys(), changes, policy, inputs)
     found = [tables.read(made.output["log"], "sft_log").to_pandas() for made in (one, two)]
     assert len(found[0]) >= 3
     np.testing.assert_allclose(found[1].loss, found[0].loss, rtol=0.02 if policy else 1e-4)
@@ -99,7 +99,7 @@ def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, 
     for round in (1,) if policy else (1, 2):
         shared = {"reference": start, "turns": world.path("turns"), "credits": credits}
         inputs = {gpus: {"policy": before[gpus], **shared} for gpus in (1, 2)}
-        at = At(method="flat_grpo", seed=0, round=round)
+        at = JobKeys(method="flat_grpo", seed=0, round=round)
         made = from_one_and_from_two(world, tmp_path / str(round), "update", at, changes, policy, inputs)
         before = {gpus: one.output["policy"] for gpus, one in zip((1, 2), made, strict=True)}
         rows = [tables.read(one.output["updates"], "updates").to_pandas() for one in made]

@@ -31,11 +31,11 @@ SEARCH = {
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory) -> Plan:
     """A small experiment in Search-QA, up to the rollouts of round 1."""
-    from turncredit.pipeline.job import At
+    from turncredit.pipeline.job import JobKeys
 
     torch.set_num_threads(1)
     plan = Plan(tiny.experiment(**SEARCH), tmp_path_factory.mktemp("search"))
-    for stage, at in (("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())):
+    for stage, at in (("tasks", JobKeys(split="train")), ("demos", JobKeys()), ("base", JobKeys()), ("sft", JobKeys())):
         load(stage).run(plan.job(stage, at))
     load("rollout").run(plan.job("rollout", plan.turns_at("igpo", 0, 1)))
     return plan

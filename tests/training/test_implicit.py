@@ -15,14 +15,14 @@ from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
 from turncredit.pipeline import rounds as fused
-from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.plan import Plan, load
 from turncredit.pipeline.stages import implicit_model
 from turncredit.policy import models
 from turncredit.policy.masters import Masters
 from turncredit.training import implicit
 
-SECOND = At(policy="istar", method="istar", seed=0, round=2)
+SECOND = JobKeys(policy="istar", method="istar", seed=0, round=2)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from turncredit.envs.household import ENVIRONMENT, WORDS
 from turncredit.envs.household.expert import Expert
 from turncredit.errors import UserError
 from turncredit.pipeline.checks import check
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.policy import tokenizer
 from turncredit.training.sft import demonstrations
 
@@ -26,7 +26,7 @@ FOLDING_AGENT = {"name": FOLDING, "max_response_tokens": 12, "folding": {"every"
 
 def demos(world, folder, changes=None, threads=1):
     """The demonstrations of the tiny experiment with `changes`."""
-    ran = world.run("demos", At(), folder, changes or {}, threads=threads)
+    ran = world.run("demos", JobKeys(), folder, changes or {}, threads=threads)
     return tables.read(ran.output["demos"], "demos")
 
 
@@ -68,8 +68,8 @@ def test_an_experts_plan_is_a_column_and_changes_nothing_else(world, tmp_path, p
 def planned(world, tmp_path, planning):
     """Demonstrations with plans, the words of prompts, and the tokenizer made from them for the folding agent."""
     changes = {"agent": FOLDING_AGENT, "demos": {"count": 30, "noise": 0.3}}
-    made = world.run("demos", At(), tmp_path, changes).output["demos"]
-    base = world.run("base", At(), tmp_path, changes, demos=made).output["model"]
+    made = world.run("demos", JobKeys(), tmp_path, changes).output["demos"]
+    base = world.run("base", JobKeys(), tmp_path, changes, demos=made).output["model"]
     return tables.read(made, "demos"), planning.words, tokenizer.load(base)
 
 

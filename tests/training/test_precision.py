@@ -22,7 +22,7 @@ from tests import tiny
 from turncredit.config import LoraConfig, UpdateConfig
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.plan import load as stage
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
@@ -47,7 +47,9 @@ def updated(world, credits, folder, policy, dtype, *, rounds=1, **update):
     changes = {"update": settings, "policy": dtype if isinstance(dtype, dict) else {"dtype": dtype}}
     for round in range(1, rounds + 1):
         inputs = {"policy": policy, "turns": world.path("turns"), "credits": credits}
-        ran = world.run("update", At(method="flat_grpo", seed=0, round=round), folder / str(round), changes, **inputs)
+        ran = world.run(
+            "update", JobKeys(method="flat_grpo", seed=0, round=round), folder / str(round), changes, **inputs
+        )
         policy = ran.output["policy"]
     return ran
 
@@ -72,7 +74,7 @@ def test_a_warm_start_in_bfloat16_moves_the_weights_as_far_as_one_in_float32(wor
     for dtype in ("float32", "bfloat16"):
         sft = {"lr": RATE, "optimizer": "adamw", "epochs": 1, "warmup_steps": 0, "final_lr": 1.0, "batch": 16}
         changes = {"sft": sft, "policy": {"dtype": dtype}}
-        made = world.run("sft", At(), tmp_path / dtype, changes, base=hub_model).output["policy"]
+        made = world.run("sft", JobKeys(), tmp_path / dtype, changes, base=hub_model).output["policy"]
         distances.append(moved(before, weights(made)))
     assert distances[1] == pytest.approx(distances[0], rel=0.05)
 
@@ -173,7 +175,7 @@ def test_whole_weights_in_bfloat16_give_the_same_bytes_from_one_process_and_from
     inputs = {"policy": hub_model, "turns": world.path("turns"), "credits": credits}
     alone, shared = (
         world.run(
-            "update", At(method="flat_grpo", seed=0, round=1), tmp_path / str(n), changes, threads=n, **inputs
+            "update", JobKeys(method="flat_grpo", seed=0, round=1), tmp_path / str(n), changes, threads=n, **inputs
         ).output["policy"]
         for n in (1, 2)
     )
@@ -318,7 +320,7 @@ def test_a_policy_that_was_trained_in_memory_samples_as_the_saved_one(world, cre
     for start in (hub_model, adapted(hub_model, tmp_path / "adapter", 0.01)):
         job = world.job(
             "update",
-            At(method="flat_grpo", seed=0, round=1),
+            JobKeys(method="flat_grpo", seed=0, round=1),
             tmp_path / start.name,
             {"update": {"minibatch": 16, "lr": 1e-3, "optimizer": "adamw"}, "policy": {"dtype": "bfloat16"}},
             **{"policy": start, "turns": world.path("turns"), "credits": credits},
@@ -355,7 +357,7 @@ def first_step(world, credits, folder, turns, **update):
     """The log row of the only step of an update, and the job's metrics."""
     changes = {"update": {"minibatch": 16, "epochs": 1, "lr": RATE, "optimizer": "adamw", **update}}
     inputs = {"policy": world.path("sft_policy"), "turns": turns, "credits": credits}
-    ran = world.run("update", At(method="flat_grpo", seed=0, round=1), folder, changes, **inputs)
+    ran = world.run("update", JobKeys(method="flat_grpo", seed=0, round=1), folder, changes, **inputs)
     (row,) = tables.read(ran.output["updates"], "updates").to_pylist()
     return row, ran.metrics
 

@@ -16,7 +16,7 @@ from turncredit.data import tables
 from turncredit.data.columns import sums_of
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
-from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.plan import Plan, load
 from turncredit.pipeline.stages import logprobs
 from turncredit.policy import models, tokenizer
@@ -116,7 +116,7 @@ def test_in_round_1_the_sft_policy_says_what_is_recorded_and_progress_advantage_
 
 def test_a_policy_that_has_not_moved_differs_from_the_sft_policy_by_exactly_nothing(world, tmp_path):
     """Not by rounding noise, which a division by a deviation, or the scaling of advantages, would blow up."""
-    at, sft = At(policy="flat_grpo", seed=0, round=2, reader="sft"), world.path("sft_policy")
+    at, sft = JobKeys(policy="flat_grpo", seed=0, round=2, reader="sft"), world.path("sft_policy")
     ran = world.run("logprobs", at, tmp_path, turns=world.path("turns"), policy=sft, sampler=sft)
     table = tables.read(ran.output["logprobs"], "logprobs")
     assert ran.metrics["log_ratio_rms"] == 0

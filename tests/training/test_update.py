@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from tests import tiny
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
 from turncredit.training.losses import clipped
@@ -47,7 +47,7 @@ def run(
     changes = {"update": {**defaults, **(settings or {})}, "define": define or {}}
     ran = world.run(
         "update",
-        At(method=method, seed=0, round=round),
+        JobKeys(method=method, seed=0, round=round),
         folder,
         changes,
         threads=processes,

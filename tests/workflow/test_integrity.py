@@ -19,7 +19,7 @@ from turncredit.config.stages import artifacts
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline import all_jobs, expected_artifacts, integrity, job_script, locks, loop, run
-from turncredit.pipeline.job import PROVENANCE_FILE, At
+from turncredit.pipeline.job import PROVENANCE_FILE, JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.views import collect, sql, tracking
 from turncredit.views.show.find import find
@@ -28,7 +28,7 @@ CHANGES = {"methods": ["flat_grpo"], "tracking": {"enabled": False}, "keep_polic
 COUNT = "SELECT count(DISTINCT round) AS rounds FROM evals WHERE method = 'flat_grpo'"
 
 
-def perform(plan: Plan, stage: str, at: At) -> None:
+def perform(plan: Plan, stage: str, at: JobKeys) -> None:
     """Run a job as the workflow does: with its metrics and a log."""
     made = plan.job(stage, at)
     log = Path(str(plan.layout.root / "logs" / Path(plan.metrics(stage, at)).relative_to(plan.layout.root)))
@@ -41,8 +41,8 @@ def steps() -> list[all_jobs.Step]:
     """The jobs after the first rollouts, in order."""
     plan = Plan(tiny.experiment(**CHANGES))
     rounds = [step for round in (1, 2) for step in loop.block(plan, "flat_grpo", 0, [round])]
-    start = [("eval", At(method="sft", seed=0, round=round)) for round in (1, 2)]
-    return [("config", At()), *start, *rounds, ("report", At())]
+    start = [("eval", JobKeys(method="sft", seed=0, round=round)) for round in (1, 2)]
+    return [("config", JobKeys()), *start, *rounds, ("report", JobKeys())]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def ask(*arguments: str | Path):
 
 def configure(results: Path, **changes) -> None:
     """Another configuration for these results."""
-    perform(Plan(tiny.experiment(**{**CHANGES, **changes}), results.parent), "config", At())
+    perform(Plan(tiny.experiment(**{**CHANGES, **changes}), results.parent), "config", JobKeys())
 
 
 def flip(file: Path, at: int) -> None:
@@ -168,7 +168,7 @@ def test_rounds_that_have_not_run_yet_are_counted_and_no_problem(results):
         plan = expected_artifacts.plan_of(results)
         stage, at = all_jobs.step_of(file.relative_to(results).as_posix())
         Path(plan.metrics(stage, at)).unlink(missing_ok=True)
-    for stage, at in (("invariants", At(method="flat_grpo", seed=0)), ("report", At())):
+    for stage, at in (("invariants", JobKeys(method="flat_grpo", seed=0)), ("report", JobKeys())):
         integrity.remove(results, [one for one in all_jobs.made_paths(plan, (stage, at)) if os.path.exists(one)])
     found = integrity.compare(plan)
     assert (found.problems, found.waiting) == ([], 5)
@@ -223,7 +223,7 @@ def test_artifacts_of_rounds_that_the_configuration_no_longer_has_are_left_out_o
     found = collect.collect(fewer, make_layout=expected_artifacts.current)
     assert set(found.evals["round"]) == set(found.training["round"]) == {1}
     assert set(found.metrics["round"].dropna()) == {1}
-    perform(expected_artifacts.plan_of(fewer), "report", At())
+    perform(expected_artifacts.plan_of(fewer), "report", JobKeys())
     assert "which this configuration would not make" in (fewer / "report" / "index.html").read_text()
 
 

@@ -10,17 +10,17 @@ import torch
 
 from tests import tiny
 from turncredit.pipeline import failures, job_script
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
 
 def snakemake(**changes):
     """Snakemake's object for the job of the stage `config`, which reads nothing and needs no GPU."""
     plan = Plan(tiny.experiment())
-    output = {**plan.outputs("config", At()), "metrics": plan.metrics("config", At())}
+    output = {**plan.outputs("config", JobKeys()), "metrics": plan.metrics("config", JobKeys())}
     given = {
         "rule": "config",
-        "params": {"config": plan.slice("config", At()).model_dump(mode="json")},
+        "params": {"config": plan.slice("config", JobKeys()).model_dump(mode="json")},
         "config": tiny.mapping(),
         "input": {},
         "output": output,

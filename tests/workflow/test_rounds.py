@@ -19,7 +19,7 @@ from turncredit.data import tables
 from turncredit.pipeline import blocks, loop
 from turncredit.pipeline import rounds as fused
 from turncredit.pipeline.all_jobs import made_paths, read_paths
-from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.plan import Plan, load
 from turncredit.pipeline.playing import plays
 
@@ -263,7 +263,7 @@ def test_the_vllm_of_a_job_sleeps_while_other_stages_run_and_ends_before_a_judge
 def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
     first = blocks.inputs_of_block(plan, "gigpo", 0, [1])
-    assert plan.sft_policy(At()) in first
+    assert plan.sft_policy(JobKeys()) in first
     assert plan.layout.path("turns", plan.turns_at("gigpo", 0, 1).keys) in first
     before = plan.layout.path("policy", method="gigpo", seed=0, round=1)
     assert blocks.inputs_of_block(plan, "gigpo", 0, [2]) == [before, plan.layout.path("tasks", split="eval")]
@@ -335,7 +335,7 @@ def test_what_resources_rounds_leaves_out_is_what_its_stages_ask_for():
 
 def test_the_last_rounds_job_ends_with_the_runs_invariants():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
-    assert loop.block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))
+    assert loop.block(plan, "gigpo", 0, [2])[-1] == ("invariants", JobKeys(method="gigpo", seed=0))
     assert "invariants" not in dict(loop.block(plan, "gigpo", 0, [1]))
     apart = Plan(tiny.experiment(methods=["gigpo"], rounds=2, granularity="round"), "results")
     assert "invariants" not in dict(loop.block(apart, "gigpo", 0, [2]))

@@ -18,7 +18,7 @@ from turncredit.cli.plan import gpu_hours, submitted_jobs
 from turncredit.data.provenance import config_hash
 from turncredit.pipeline import failures, locks, slurm
 from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
 SQUEUE = """#!/bin/sh
@@ -37,10 +37,10 @@ def plan(tmp_path, monkeypatch):
 
 def ended(plan, stage, started=1000.0, wall_s=60.0, metrics=None, **keys):
     """Let a job have ended."""
-    path = Path(plan.metrics(stage, At(**keys)))
+    path = Path(plan.metrics(stage, JobKeys(**keys)))
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"stage": stage, "started": started, "wall_s": wall_s, "peak_mb": 1.0, "metrics": metrics or {}}
-    record["settings"] = config_hash(plan.settings(stage, At(**keys)))
+    record["settings"] = config_hash(plan.settings(stage, JobKeys(**keys)))
     path.write_text(json.dumps(record))
 
 
@@ -215,7 +215,7 @@ def test_what_a_changed_file_of_the_users_made_is_to_do_again(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     shutil.copy(tiny.ROOT / "examples/counting_env.py", tmp_path / "mine.py")
     plan = Plan(tiny.experiment(methods=["flat_grpo"], env={"name": "mine.py"}, agent={"name": "window"}))
-    load("tasks").run(plan.job("tasks", At(split="train")))
+    load("tasks").run(plan.job("tasks", JobKeys(split="train")))
     for stage, at in every_job(plan):
         ended(plan, stage, started=time.time(), **at.keys)
     assert status.ended(plan, jobs_and_inputs(plan))[1] == 0

@@ -90,7 +90,7 @@ def report(
     from turncredit.data import provenance
     from turncredit.data.output_paths import output_folder
     from turncredit.pipeline import expected_artifacts, job_script
-    from turncredit.pipeline.job import At
+    from turncredit.pipeline.job import JobKeys
     from turncredit.views import collect
     from turncredit.views.report import report as module
 
@@ -100,7 +100,7 @@ def report(
     module.report(experiment=experiment, results=results, out=out, make_layout=expected_artifacts.current)
     if out.resolve() == (results / "report").resolve():
         with suppress(UserError):  # a method of one's own that is gone: the plan is not known
-            job_script.rewritten(expected_artifacts.plan_of(results), "report", At())
+            job_script.rewritten(expected_artifacts.plan_of(results), "report", JobKeys())
     module.print_table(results, expected_artifacts.current)
     print(f"report: {out / 'index.html'}")
 

@@ -18,7 +18,7 @@ from turncredit.data.provenance import config_hash
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, integrity, locks, loop, resources, retries, slurm
 from turncredit.pipeline.all_jobs import jobs_and_inputs, maker
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
@@ -128,7 +128,7 @@ def steps_of(plan: Plan, failure: failures.Failure) -> list[Step]:
     """The stages of the job that failed; none if it is of rounds that are no longer one job."""
     if failure.rule != ROUNDS:
         stage = retries.stage_of(failure.rule)
-        return [(stage, At.of(failure.wildcards))] if stage in stages() else []  # a rule of another version
+        return [(stage, JobKeys.of(failure.wildcards))] if stage in stages() else []  # a rule of another version
     method, seed = failure.wildcards["method"], int(failure.wildcards["seed"])
     every, last = plan.experiment.blocks(), failure.wildcards.get("round")  # a whole run's job has no round
     blocks = [block for block in every if (len(every) == 1 if last is None else block[-1] == int(last))]

@@ -20,7 +20,7 @@ from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import loop
 from turncredit.pipeline.all_jobs import maker, step_of
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.views.experiments import experiment_of, read_config
@@ -69,7 +69,7 @@ def stage_keys(stage: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"{(\w+)}", stages()[stage].metrics)))
 
 
-def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed: int, round: int) -> At:
+def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed: int, round: int) -> JobKeys:
     """The keys of the job of `stage` that `words` describe. Raises UserError for one that is missing or unknown.
 
     Without `policy`, turns are those of the method's own run.
@@ -95,7 +95,7 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
             plan.sampling(str(keys["policy"]))
         else:
             plan.method(str(keys["policy"]))
-        turns = At(policy=str(keys["policy"]), seed=seed, round=round)
+        turns = JobKeys(policy=str(keys["policy"]), seed=seed, round=round)
         plan.sampler(turns)
         found = plan.keys_for(stage, turns, method) if method and not is_start(method) else None
         told_by_method = {*names} - {*CHOICES, "policy", "seed", "round", "judge"}
@@ -110,7 +110,7 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
     if missing:
         choices = CHOICES.get(missing) or [name for name, _ in dict.fromkeys(plan.experiment.runs())]
         raise UserError(f"{stage}: the {missing} is missing; give one, such as {', '.join(dict.fromkeys(choices))}")
-    return At.of({key: str(keys[key]) for key in names})
+    return JobKeys.of({key: str(keys[key]) for key in names})
 
 
 def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[str, object]) -> str:
@@ -132,7 +132,7 @@ def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[
 
 def of_path(
     path: Path, configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None
-) -> tuple[Plan, str, At]:
+) -> tuple[Plan, str, JobKeys]:
     """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
 
     The configuration is the one in the experiment's folder, if no other is given.
@@ -159,7 +159,7 @@ def of_path(
     raise UserError(f"{path}: no stage writes this; `turncredit where STAGE` lists the artifacts of a stage")
 
 
-def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
+def lines_of(plan: Plan, stage: str, at: JobKeys) -> list[str]:
     """A stage's inputs, outputs, metrics, log and slice of the configuration, and the job of rounds that runs it."""
     metrics, log = plan.metrics(stage, at), plan.log(stage, at)
     job = plan.job(stage, at)

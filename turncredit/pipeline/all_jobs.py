@@ -8,7 +8,7 @@ from functools import cache
 from turncredit.config import stages
 from turncredit.config.layout import keys_in
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
@@ -28,8 +28,8 @@ def jobs_and_inputs(plan: Plan) -> dict[Step, list[str]]:
 
     They are what the report, the audits and MLflow's import need, directly or not.
     """
-    roots = [("report", At())]
-    roots += [("track", At())] if plan.experiment.tracking.enabled else []
+    roots = [("report", JobKeys())]
+    roots += [("track", JobKeys())] if plan.experiment.tracking.enabled else []
     jobs: dict[Step, list[str]] = {}
     reads: dict[Step, list[str]] = {}
     stack = [(job, False) for job in roots[::-1]]
@@ -70,7 +70,7 @@ def step_of(relative: str) -> Step | None:
     for stage, pattern in (*_patterns().get(where, ()), *_patterns().get(("{start}", where[1]), ())):
         keys = keys_in(pattern, relative)
         if keys is not None:
-            return stage, At.of({key: str(value) for key, value in keys.items()})
+            return stage, JobKeys.of({key: str(value) for key, value in keys.items()})
     return None
 
 

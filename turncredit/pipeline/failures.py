@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
 FOLDER = Path(".snakemake/turncredit-failures")
@@ -63,7 +63,7 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
 
 def label(rule: str, wildcards: Mapping[str, str]) -> str:
     """A job's rule and wildcards in a readable form: `credit gigpo seed0 round02`."""
-    return f"{rule.replace('_', ' ')} {At.of(wildcards)}".rstrip()
+    return f"{rule.replace('_', ' ')} {JobKeys.of(wildcards)}".rstrip()
 
 
 def record_what_slurm_says(executor: Any, results: str) -> None:

@@ -133,14 +133,15 @@ def damage(path: str, kind: str) -> str | None:
 
 def deleted_after_use(plan: Plan) -> set[str]:
     """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
-    every = range(1, plan.experiment.rounds + 1)
-    runs = (rounds.passing_policies(plan, method, seed, every) for method, seed in plan.experiment.runs())
-    return {
-        path
-        for passing in runs
-        for path, after in passing.items()
-        if os.path.exists(after) and not os.path.exists(path)
-    }
+    last = plan.experiment.rounds
+    passing: dict[str, str] = {}
+    for method, seed in plan.experiment.runs():
+        passing |= rounds.passing_policies(plan, method, seed, range(1, last + 1))
+        if passing and plan.method(method).reader == "implicit" and plan.experiment.granularity == "stage":
+            # No job of a stage reads the last model after its own round.
+            turns = plan.turns_at(method, seed, last)
+            passing[plan.read_by("implicit", turns, method)] = plan.read_by("logprobs", turns, method)
+    return {path for path, after in passing.items() if os.path.exists(after) and not os.path.exists(path)}
 
 
 #: By path, the provenance in the artifacts of a job that are on disk and have one.

@@ -32,7 +32,7 @@ class Slice(BaseModel):
 
 
 @dataclass(frozen=True)
-class At:
+class JobKeys:
     """The keys of one job; those that its stage does not have are empty, or -1 for numbers.
 
     `start` is the warm start that a job makes, empty for the experiment's own agent (see `Plan.start`).
@@ -53,7 +53,7 @@ class At:
     start: str = ""
 
     @classmethod
-    def of(cls, wildcards: Mapping[str, str]) -> At:
+    def of(cls, wildcards: Mapping[str, str]) -> JobKeys:
         """The keys in Snakemake's wildcards. The warm start of the experiment's own agent is left empty."""
         keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
         return cls(**{**keys, "start": "" if keys.get("start") == SFT else keys.get("start", "")})
@@ -171,7 +171,7 @@ class Job:
     """One job of a stage; `runtime_options` as in its record (`turncredit.config.stages.Stage`)."""
 
     stage: str
-    at: At
+    at: JobKeys
     config: Any
     input: Inputs
     output: dict[str, str]

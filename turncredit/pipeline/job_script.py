@@ -28,7 +28,7 @@ from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
 from turncredit.pipeline import failures, live_progress, preflight
-from turncredit.pipeline.job import At, Job, Store
+from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.plan import Plan
 
 
@@ -54,7 +54,7 @@ class Description:
     @property
     def settings(self) -> dict[str, Any]:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
-        return {**At.of(self.wildcards).keys, **self.slice}
+        return {**JobKeys.of(self.wildcards).keys, **self.slice}
 
     def plan(self) -> Plan:
         """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""
@@ -64,7 +64,7 @@ class Description:
     def job(self) -> Job:
         """The stage's job, with Snakemake's paths; of several rounds it knows only the last outputs."""
         plan = self.plan()
-        planned = plan.job(self.stage, At.of(self.wildcards), threads=self.threads, store=Store())
+        planned = plan.job(self.stage, JobKeys.of(self.wildcards), threads=self.threads, store=Store())
         written = {name: path for name, path in self.output.items() if name != "metrics"}
         read = self.input if plan.experiment.granularity == "stage" else planned.input
         return replace(planned, input=read, output=written)
@@ -203,7 +203,7 @@ def write_metrics(path: str, data: Mapping[str, Any], output: Mapping[str, str])
     write_json(path, {**written, "hash": metrics_hash(written)})
 
 
-def rewritten(plan: Plan, stage: str, at: At) -> None:
+def rewritten(plan: Plan, stage: str, at: JobKeys) -> None:
     """Record that a command has written a job's outputs again, if the job has ended before."""
     path = plan.metrics(stage, at)
     if os.path.exists(path):

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from turncredit.config.layout import IMPLICIT, of_sft
 from turncredit.config.stages import stage, stages_in
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
 #: A stage and the keys of one of its jobs.
-Step = tuple[str, At]
+Step = tuple[str, JobKeys]
 
 
 def run(plan: Plan, method: str, seed: int) -> Iterator[Step]:
@@ -45,10 +45,10 @@ def one_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
     if round in plan.experiment.eval_rounds():
         yield step("eval")
     if round == plan.experiment.rounds:
-        yield "invariants", At(method=method, seed=seed)
+        yield "invariants", JobKeys(method=method, seed=seed)
 
 
-def is_shared(keys: At) -> bool:
+def is_shared(keys: JobKeys) -> bool:
     """Whether methods share the job with these keys: round 1's rollouts by an SFT policy, and what is beside them."""
     return not keys.method and of_sft(keys.policy) and not keys.reader.startswith(IMPLICIT)
 
@@ -63,7 +63,7 @@ def block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Ste
     return [(name, keys) for name, keys in steps if not is_shared(keys) and not (apart and name == "invariants")]
 
 
-def block_of(plan: Plan, name: str, keys: At) -> tuple[str, range] | None:
+def block_of(plan: Plan, name: str, keys: JobKeys) -> tuple[str, range] | None:
     """The method and the rounds whose job does this step; None if it is a job of its own."""
     own_model = keys.reader.startswith(IMPLICIT)
     method = keys.method or (keys.reader.removeprefix(IMPLICIT) if own_model else keys.policy)

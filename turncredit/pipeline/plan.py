@@ -22,7 +22,7 @@ from turncredit.credit.parts.configured import compared_methods, configured_meth
 from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 
 
 class Playing(NamedTuple):
@@ -45,7 +45,7 @@ class Plan:
         self._models: dict[str, tuple[str, ModelSettings]] = {}
         self._agents: dict[str, AgentSlice] = {}
         self._forks: dict[str, int | None] = {}
-        self._slices: dict[tuple[str, At], Slice] = {}
+        self._slices: dict[tuple[str, JobKeys], Slice] = {}
 
     # Methods ------------------------------------------------------------------------------------------------------
 
@@ -83,11 +83,11 @@ class Plan:
         experiment = self.experiment
         return Playing((rollout or experiment.rollout).processes, experiment.env.timeout, experiment.policy.sample_gpus)
 
-    def start(self, at: At) -> str:
+    def start(self, at: JobKeys) -> str:
         """The warm start behind a job, with its agent and tokenizer: the one it makes, its turns' or its method's."""
         return at.start or self.experiment.start_of(at.policy or at.method)
 
-    def agent(self, at: At) -> AgentSlice:
+    def agent(self, at: JobKeys) -> AgentSlice:
         """The agent that plays in a job, or that its turns were played with, with its own settings."""
         start = self.start(at)
         if start not in self._agents:
@@ -100,12 +100,12 @@ class Plan:
         own = plugins.own_file(self.experiment.env.name)
         return {"environment": str(own[0])} if own else {}
 
-    def plugin_files(self, at: At) -> dict[str, str]:
+    def plugin_files(self, at: JobKeys) -> dict[str, str]:
         """The inputs of a job that samples rollouts: the files of the user's own agent and environment."""
         own = plugins.own_file(self.agent(at).name)
         return {**({"agent": str(own[0])} if own else {}), **self.environment_file}
 
-    def measurable(self, at: At) -> bool:
+    def measurable(self, at: JobKeys) -> bool:
         """Whether the rollouts of `at` have progress or distance, which an audit shows."""
         environment = envs.load(self.experiment.env.name)
         return capabilities.measurable(self.experiment, environment, at.policy)
@@ -129,20 +129,20 @@ class Plan:
         """The side tables that the credit of the method `name` reads."""
         return [*self.method(name).needs, *(["measures"] if self.credit_reads_measures(name) else [])]
 
-    def beside(self, turns: At, **more: str) -> At:
+    def beside(self, turns: JobKeys, **more: str) -> JobKeys:
         """The keys of something that is computed from the turns `turns`, with `more` keys."""
-        return At(policy=turns.policy, seed=turns.seed, round=turns.round, **more)
+        return JobKeys(policy=turns.policy, seed=turns.seed, round=turns.round, **more)
 
-    def run_at(self, method: str, turns: At) -> At:
+    def run_at(self, method: str, turns: JobKeys) -> JobKeys:
         """The keys of what the run of `method` makes in the round in which it learns from `turns`."""
-        return At(method=method, seed=turns.seed, round=turns.round)
+        return JobKeys(method=method, seed=turns.seed, round=turns.round)
 
-    def keys_of(self, artifact: str, turns: At, method: str) -> At | None:
+    def keys_of(self, artifact: str, turns: JobKeys, method: str) -> JobKeys | None:
         """The keys of the artifact about the turns `turns` that the method `method` reads; None where it has none."""
-        keys: At | None = stages.stage(stages.made_by()[artifact]).keys(self, turns, method)
+        keys: JobKeys | None = stages.stage(stages.made_by()[artifact]).keys(self, turns, method)
         return keys
 
-    def read_by(self, artifact: str, turns: At, method: str) -> str:
+    def read_by(self, artifact: str, turns: JobKeys, method: str) -> str:
         """The path of the artifact about the turns `turns` that the method `method` reads."""
         keys = self.keys_of(artifact, turns, method)
         assert keys is not None, f"{method} reads no {artifact} of {turns}"
@@ -154,15 +154,15 @@ class Plan:
             self._forks[name] = forks_of(self.experiment, name)
         return self._forks[name]
 
-    def forks_file(self, at: At, name: str) -> dict[str, str]:
+    def forks_file(self, at: JobKeys, name: str) -> dict[str, str]:
         """The forks that the method `name` credits beside the turns of `at`, as the input `forks`, if it has any."""
         forks = self.keys_of("forks", at, name)
         return {} if forks is None else {"forks": self.layout.path("forks", forks.keys)}
 
-    def keys_for(self, stage: str, turns: At, method: str) -> At | None:
+    def keys_for(self, stage: str, turns: JobKeys, method: str) -> JobKeys | None:
         """The keys of the job of `stage`, in the round of `turns`, for the method `method`; None without such a job."""
         record = stages.stage(stage)
-        keys: At | None = record.keys(self, turns, method) if record.needed(self, method) else None
+        keys: JobKeys | None = record.keys(self, turns, method) if record.needed(self, method) else None
         return keys
 
     # Policies -----------------------------------------------------------------------------------------------------
@@ -186,21 +186,21 @@ class Plan:
             )
         return self.samplings[policy]
 
-    def turns_at(self, method: str, seed: int, round: int) -> At:
+    def turns_at(self, method: str, seed: int, round: int) -> JobKeys:
         """The keys of the turns that the run of `method` learns from in `round`."""
-        return At(policy=sampled_by(self.experiment, method, round), seed=seed, round=round)
+        return JobKeys(policy=sampled_by(self.experiment, method, round), seed=seed, round=round)
 
-    def sft_policy(self, at: At) -> str:
+    def sft_policy(self, at: JobKeys) -> str:
         """The SFT policy behind a job: of the agent of its turns, or of its method."""
         return self.layout.path("sft_policy", start=self.start(at))
 
     def policy_before(self, method: str, seed: int, round: int) -> str:
         """The policy that a run's round starts from: its SFT policy in round 1, the previous round's after that."""
         if round == 1:
-            return self.sft_policy(At(method=method))
+            return self.sft_policy(JobKeys(method=method))
         return self.layout.path("policy", method=method, seed=seed, round=round - 1)
 
-    def sampler(self, at: At) -> str:
+    def sampler(self, at: JobKeys) -> str:
         """The policy that sampled the turns of `at`. Raises UserError for turns that do not belong to any run."""
         shared = of_sft(at.policy)
         if shared != (at.round == 1):
@@ -211,23 +211,23 @@ class Plan:
             )
         return self.policy_before(at.policy, at.seed, at.round)
 
-    def rounds_before(self, at: At) -> list[At]:
+    def rounds_before(self, at: JobKeys) -> list[JobKeys]:
         """The keys of the rounds that the credit model of `at.method` learns from on these turns, oldest first."""
         kind, _ = self.model(at.method)
         return [self._round_of(at, round) for round in replay_rounds(kind, at.round)]
 
-    def round_before(self, at: At) -> At | None:
+    def round_before(self, at: JobKeys) -> JobKeys | None:
         """The keys of the round before, on the same run's turns; None in round 1."""
         return None if at.round == 1 else self._round_of(at, at.round - 1)
 
-    def _round_of(self, at: At, round: int) -> At:
+    def _round_of(self, at: JobKeys, round: int) -> JobKeys:
         policy = sampled_by(self.experiment, at.policy, round)
-        return At(policy=policy, method=at.method, seed=at.seed, round=round)
+        return JobKeys(policy=policy, method=at.method, seed=at.seed, round=round)
 
     # Audits -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def audited(self) -> list[At]:
+    def audited(self) -> list[JobKeys]:
         """The keys of the audited turns, each once: runs that sample alike share those of round 1."""
         experiment = self.experiment
         turns = [
@@ -247,7 +247,7 @@ class Plan:
         """Those of them that have a learned credit model."""
         return [name for name in self.audit_methods if self.learns(name)]
 
-    def audit_outputs(self, at: At) -> list[str]:
+    def audit_outputs(self, at: JobKeys) -> list[str]:
         """The paths that the audit makes for the turns `at`."""
         credits = [self.layout.path("credits", at.keys, method=name) for name in self.audit_methods]
         audits = [one for one in stages.stages_in("audit") if one.needed(self, at.policy)]
@@ -255,47 +255,47 @@ class Plan:
 
     # Jobs ---------------------------------------------------------------------------------------------------------
 
-    def slice(self, stage: str, at: At) -> Slice:
+    def slice(self, stage: str, at: JobKeys) -> Slice:
         """The part of the configuration that determines a job's outputs."""
         record = stages.stage(stage)
         varied: dict[str, Any] = {key: value for key, value in at.keys.items() if key in record.varies_by}
-        which = stage, At(**varied)
+        which = stage, JobKeys(**varied)
         if which not in self._slices:
             self._slices[which] = record.slice(self, at)
         return self._slices[which]
 
-    def settings(self, stage: str, at: At) -> dict[str, Any]:
+    def settings(self, stage: str, at: JobKeys) -> dict[str, Any]:
         """What determines a job's outputs besides its inputs: its keys and its slice, as its provenance has them."""
         return {**at.keys, **self.slice(stage, at).model_dump(mode="json")}
 
-    def inputs(self, stage: str, at: At) -> Inputs:
+    def inputs(self, stage: str, at: JobKeys) -> Inputs:
         """The files and folders that a job reads, by name."""
         files: Inputs = stages.stage(stage).inputs(self, at)
         return files
 
-    def outputs(self, stage: str, at: At) -> dict[str, str]:
+    def outputs(self, stage: str, at: JobKeys) -> dict[str, str]:
         """The files and folders that a job makes, by name."""
         keys = self.keys(at)
         return {name: self.layout.path(kind.name, keys) for name, kind in stages.stage(stage).makes.items()}
 
-    def metrics(self, stage: str, at: At) -> str:
+    def metrics(self, stage: str, at: JobKeys) -> str:
         """The metrics file of a job."""
         return fill(self.layout.metrics(stage), self.keys(at))
 
-    def log(self, stage: str, at: At) -> str:
+    def log(self, stage: str, at: JobKeys) -> str:
         """The log of a job."""
         return fill(self.layout.log(stage), self.keys(at))
 
-    def keys(self, at: At) -> dict[str, str | int]:
+    def keys(self, at: JobKeys) -> dict[str, str | int]:
         """The keys of a job for its paths: its own, and the warm start behind it."""
         return {**at.keys, "start": self.start(at)}
 
-    def runtime_options(self, stage: str, at: At) -> Any:
+    def runtime_options(self, stage: str, at: JobKeys) -> Any:
         """The settings of a job that cannot affect its result; None for most stages."""
         find = stages.stage(stage).runtime_options
         return find(self, at) if find else None
 
-    def job(self, stage: str, at: At, **more: Any) -> Job:
+    def job(self, stage: str, at: JobKeys, **more: Any) -> Job:
         """The job of `stage` with the keys `at`."""
         return Job(
             stage=stage,

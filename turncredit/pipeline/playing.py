@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from turncredit.config import AgentSlice, EnvSlice, stages
 from turncredit.config.layout import sampler_id
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan, Playing
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ def plays(stage: str) -> bool:
     return stages.stage(stage).policy == "samples"
 
 
-def played_with(plan: Plan, at: At) -> dict[str, Any]:
+def played_with(plan: Plan, at: JobKeys) -> dict[str, Any]:
     """The values of `PlayingSlice`: what of the experiment decides how the policy of a job plays."""
     policy = plan.experiment.policy
     return {"env": plan.env, "agent": plan.agent(at), "engine": policy.engine, "dtype": policy.dtype}
 
 
-def as_sampled(plan: Plan, at: At) -> Playing:
+def as_sampled(plan: Plan, at: JobKeys) -> Playing:
     """The operation of a stage that plays as the turns of `at` were sampled."""
     return plan.playing(plan.sampling(at.policy))
 
 
-def as_configured(plan: Plan, _at: At) -> Playing:
+def as_configured(plan: Plan, _at: JobKeys) -> Playing:
     """The operation of a stage that plays as the experiment's own rollouts."""
     return plan.playing()
 
 
-def sampled_turns(plan: Plan, at: At) -> Inputs:
+def sampled_turns(plan: Plan, at: JobKeys) -> Inputs:
     """The policy that sampled, the training games, and the turns."""
     path = plan.layout.path
     files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
@@ -73,7 +73,7 @@ def cut_short(metrics: Mapping[str, float]) -> str | None:
     )
 
 
-def common_columns(at: At, player: Player, temperature: float) -> dict[str, Any]:
+def common_columns(at: JobKeys, player: Player, temperature: float) -> dict[str, Any]:
     """The columns of turns that are the same for all that a job samples."""
     return {
         "env": player.games.env.name,

@@ -17,7 +17,7 @@ from turncredit.data.files import remove_folder
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, loop, preflight
 from turncredit.pipeline import job_script as jobs
-from turncredit.pipeline.job import At, Job, Store
+from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
@@ -99,7 +99,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
                 if before in passing:
                     remove_folder(before)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
-        store.forget([*games, policy, plan.sft_policy(At(method=method))])
+        store.forget([*games, policy, plan.sft_policy(JobKeys(method=method))])
 
 
 def _run_with_room(plan: Plan, job: Job) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from turncredit.config import stages
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import A100, STARTS, TYPICAL
@@ -14,12 +14,12 @@ from turncredit.pipeline.resources.work import Played, Work, mean_response, rebu
 from turncredit.policy.shapes import BYTES
 
 
-def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
+def gpu_seconds(plan: Plan, stage: str, at: JobKeys) -> float:
     """Seconds that a job of this stage alone takes on its GPU; 0 for a stage without one, or with an unknown model."""
     return gpu_seconds_in_turn(plan, [(stage, at)])[0]
 
 
-def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, At]]) -> list[float]:
+def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, JobKeys]]) -> list[float]:
     """`gpu_seconds` of each of the stages that one job runs in turn.
 
     The first includes the start of the process. vLLM sleeps between stages that sample, and ends before a judge starts.
@@ -58,14 +58,14 @@ def longest(plan: Plan, stage: str) -> float:
     audited = {at.policy: at for at in plan.audited}.values()
     match stages.stage(stage).phase:
         case "audit":
-            jobs: list[At | None] = list(audited)
+            jobs: list[JobKeys | None] = list(audited)
         case "round" | "signal":
             seed, rounds = experiment.seeds[0], (1, experiment.rounds)
             learned = [(plan.turns_at(name, seed, round), name) for name in experiment.trained() for round in rounds]
             compared = [(at, name) for at in audited for name in plan.audit_methods]
             jobs = [plan.keys_for(stage, turns, name) for turns, name in (*learned, *compared)]
         case _:
-            jobs = [At()]
+            jobs = [JobKeys()]
     return max((gpu_seconds(plan, stage, at) for at in dict.fromkeys(filter(None, jobs))), default=0.0)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from turncredit import agents, envs
 from turncredit.config import Experiment, RolloutConfig
-from turncredit.pipeline.job import At
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import TYPICAL
 from turncredit.policy.shapes import BYTES, Shapes
@@ -80,7 +80,7 @@ class Work:
     """A job, and the sizes that its time follows from; `model` is the policy, or the judge that the job serves."""
 
     plan: Plan
-    at: At
+    at: JobKeys
     model: Shapes
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit import agents
 from turncredit.config import ScratchConfig
 from turncredit.config.stages import Artifact, Stage
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -19,7 +19,7 @@ class Config(Slice):
     vocabulary: tuple[str, ...]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The part of `policy` about the base model, and the agent's settings that affect its texts."""
     policy = plan.experiment.policy
     from_scratch = policy.source == "scratch"
@@ -33,7 +33,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The demonstrations: a tokenizer built from scratch is trained on their text."""
     return {"demos": plan.layout.path("demos")}
 

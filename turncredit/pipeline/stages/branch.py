@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from turncredit.config import BranchConfig
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.pipeline.job import At, Inputs, Job
+from turncredit.pipeline.job import Inputs, Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_configured, open_player, played_with, sampled_turns
 from turncredit.pipeline.resources.work import Played, Work
@@ -19,7 +19,7 @@ class Config(PlayingSlice):
     slots: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`audit.branch`, and how the policy plays."""
     experiment = plan.experiment
     return Config(
@@ -29,7 +29,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The policy that sampled, the training games, and the turns with the planner's distance where there is one."""
     measured: Inputs = {"measures": plan.layout.path("measures", at.keys)} if plan.measurable(at) else {}
     return {**sampled_turns(plan, at), **measured}

@@ -7,7 +7,7 @@ from typing import Any
 
 from turncredit.config.stages import Artifact, Stage
 from turncredit.data.files import write_text
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -17,12 +17,12 @@ class Config(Slice):
     experiment: dict[str, Any]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The whole configuration."""
     return Config(experiment=plan.experiment.model_dump(mode="json"))
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Nothing."""
     return {}
 

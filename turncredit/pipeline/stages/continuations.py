@@ -9,7 +9,7 @@ from turncredit.config.layout import continuations_name, named_continuations
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit.parts.configured import continuations_of
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.job import Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_sampled, open_player, played_with, sampled_turns
 from turncredit.pipeline.resources.work import Played, Work
@@ -22,7 +22,7 @@ class Config(PlayingSlice):
     slots: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """How the policy plays; the number of continuations is among the keys."""
     return Config(
         **played_with(plan, at),
@@ -65,7 +65,7 @@ def needed(plan: Plan, method: str) -> bool:
     return "continuations" in plan.method(method).needs
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """Their number is a key. Raises UserError for a method that reads none."""
     settings = continuations_of(plan.experiment, method)
     if settings is None:

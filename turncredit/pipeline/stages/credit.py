@@ -11,7 +11,7 @@ from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit import compute, resolve
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns, with_forks
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -21,12 +21,12 @@ class Config(Slice):
     method: dict[str, Any] | str
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The method's definition."""
     return Config(method=plan.experiment.definition(at.method))
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own file."""
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys), **plan.forks_file(at, at.method)}
@@ -54,7 +54,7 @@ def run(job: Job) -> dict[str, float]:
     }
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """The method is a key."""
     return replace(turns, method=method)
 

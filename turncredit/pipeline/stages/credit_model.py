@@ -11,7 +11,7 @@ from typing import Any
 
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.credit.models.settings import learns_from_credits
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -22,13 +22,13 @@ class Config(Slice):
     settings: dict[str, Any]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The model behind the method."""
     kind, settings = plan.model(at.method)
     return Config(kind=kind, settings=settings.model_dump(mode="json"))
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Turns, hidden states and other tables of the rounds that it learns from, and the model of the round before."""
     rounds = plan.rounds_before(at)
     kind, _ = plan.model(at.method)
@@ -79,7 +79,7 @@ def needed(plan: Plan, method: str) -> bool:
     return plan.learns(method)
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """Each method has a model of its own."""
     return replace(turns, method=method)
 

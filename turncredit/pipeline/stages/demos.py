@@ -8,7 +8,7 @@ from turncredit import envs
 from turncredit.config import DemosConfig, EnvSlice
 from turncredit.config.stages import Stage, table
 from turncredit.data import tables
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan, Playing
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.tasks import Games
@@ -21,17 +21,17 @@ class Config(Slice):
     demos: DemosConfig
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`env` and `demos`."""
     return Config(env=plan.env, demos=plan.experiment.demos)
 
 
-def runtime_options(plan: Plan, at: At) -> Playing:
+def runtime_options(plan: Plan, at: JobKeys) -> Playing:
     """The time limit of an environment's call."""
     return plan.playing()
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The training games."""
     return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
 

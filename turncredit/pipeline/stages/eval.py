@@ -14,7 +14,7 @@ from turncredit.config.layout import round_name
 from turncredit.config.stages import RUN, Stage, table
 from turncredit.config.warm_starts import is_start
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Inputs, Job
+from turncredit.pipeline.job import Inputs, Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_configured, cut_short, open_player, played_with
 from turncredit.pipeline.resources.work import Played, Work
@@ -34,7 +34,7 @@ class Config(PlayingSlice):
     slots: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`eval` for this round."""
     experiment = plan.experiment
     rounds = experiment.eval_rounds()
@@ -49,7 +49,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The round's policy, and the held-out games; or the rows that are repeated."""
     if (first := _repeats(plan, at)) is not None:
         return {"evals": plan.layout.path("evals", at.keys | {"round": first})}
@@ -57,7 +57,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.plugin_files(at)}
 
 
-def _repeats(plan: Plan, at: At) -> int | None:
+def _repeats(plan: Plan, at: JobKeys) -> int | None:
     """The round in which the same policy has played the same games; None if this one has to play."""
     experiment = plan.experiment
     first = experiment.eval_rounds()[0]
@@ -103,7 +103,7 @@ def _written(job: Job, table: pa.Table) -> dict[str, float]:
     }
 
 
-def keys(plan: Plan, turns: At, method: str) -> At | None:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:
     """Not every round is evaluated."""
     return plan.run_at(method, turns) if turns.round in plan.experiment.eval_rounds() else None
 

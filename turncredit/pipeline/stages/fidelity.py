@@ -8,7 +8,7 @@ from turncredit.config.stages import ROLLOUTS, Artifact, Stage, table
 from turncredit.credit.parts.configured import ask_of
 from turncredit.data.files import write_json
 from turncredit.data.seeding import derive_seed
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -18,12 +18,12 @@ class Config(Slice):
     methods: tuple[str, ...]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The audit's methods."""
     return Config(methods=tuple(plan.audit_methods))
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Turns, ground truth, every method's credit, and the judge's roles if a method reads them."""
     path = plan.layout.path
     roles = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit.config.layout import forks_name, named_forks
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.job import Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import (
     PlayingSlice,
@@ -24,7 +24,7 @@ class Config(PlayingSlice):
     slots: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """How the policy plays; the number of forks is among the keys."""
     return Config(
         **played_with(plan, at),
@@ -63,7 +63,7 @@ def needed(plan: Plan, method: str) -> bool:
     return plan.forks_per_task(method) is not None
 
 
-def keys(plan: Plan, turns: At, method: str) -> At | None:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:
     """Their number of each task is a key."""
     per_task = plan.forks_per_task(method)
     return None if per_task is None else plan.beside(turns, forked=forks_name(per_task))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit.config import LossConfig, UpdateConfig
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
 
@@ -19,7 +19,7 @@ class Config(Slice):
     tokens_per_pass: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The audit's methods with the part of their `update` that determines a gradient."""
     experiment = plan.experiment
     return Config(
@@ -34,7 +34,7 @@ def _loss(update: UpdateConfig) -> LossConfig:
     return LossConfig(**{key: getattr(update, key) for key in LossConfig.model_fields})
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The policy that sampled, the turns, every method's credit, and the ground truth."""
     path = plan.layout.path
     return {

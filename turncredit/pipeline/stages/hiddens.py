@@ -9,7 +9,7 @@ import numpy as np
 
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.config.warm_starts import SFT
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import second_pass
 
@@ -21,19 +21,19 @@ class Config(Slice):
     tokens_per_pass: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The part of `policy` and `update` that is needed to read a policy."""
     experiment = plan.experiment
     return Config(dtype=experiment.policy.dtype, tokens_per_pass=experiment.update.tokens_per_pass)
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The frozen SFT policy, or the one that sampled; and the turns."""
     policy = plan.sft_policy(at) if at.read == SFT else plan.sampler(at)
     return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
 
 
-def runtime_options(plan: Plan, at: At) -> str:
+def runtime_options(plan: Plan, at: JobKeys) -> str:
     """The name of the frozen SFT policy, for the record."""
     return plan.start(at)
 
@@ -69,7 +69,7 @@ def needed(plan: Plan, method: str) -> bool:
     return plan.learns(method)
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """Whose states, and where in a turn. In round 1 the SFT policy is the current one."""
     _, model = plan.model(method)
     return plan.beside(turns, read=SFT if turns.round == 1 else model.read, point=model.point)

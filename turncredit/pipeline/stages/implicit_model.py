@@ -14,7 +14,7 @@ from turncredit.config import Experiment, validated
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
 
@@ -44,7 +44,7 @@ def settings(experiment: Experiment, method: str) -> Settings:
     return validated(Settings, entry.model if entry else {}, f"define.{method}.model")
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The model's settings; beta is the one of the method's rewards."""
     experiment, method = plan.experiment, plan.method(at.method)
     part = next((part for part in method.parts if part.reader == "implicit"), None)
@@ -62,7 +62,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns of the round before, and its model: in round 2 the SFT policy. Raises UserError in round 1."""
     before = plan.round_before(at)
     if before is None:
@@ -111,7 +111,7 @@ def needed(plan: Plan, method: str) -> bool:
     return plan.method(method).reader == "implicit"
 
 
-def keys(plan: Plan, turns: At, method: str) -> At | None:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:
     """None in round 1, where the model is the SFT policy."""
     return None if turns.round == 1 else replace(turns, method=method)
 

@@ -9,7 +9,7 @@ from turncredit.config.judge import JudgeConfig, decides
 from turncredit.config.layout import sampler_id
 from turncredit.config.stages import RUNS, Stage, table
 from turncredit.data.progress import progress
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
 
@@ -33,7 +33,7 @@ def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSett
     )
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The run's own method, its judge, its sampling, and how its policy is loaded."""
     return Config(checks=run_settings(plan, at.method))
 
@@ -79,23 +79,23 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
     )
 
 
-def continuations_files(plan: Plan, turns: At, methods: Sequence[str]) -> dict[str, str]:
+def continuations_files(plan: Plan, turns: JobKeys, methods: Sequence[str]) -> dict[str, str]:
     """The continuations, of these turns, that each of these methods reads, if it reads any."""
     reading = [name for name in methods if "continuations" in plan.method(name).needs]
     return {name: plan.read_by("continuations", turns, name) for name in reading}
 
 
-def run_files(plan: Plan, at: At) -> list[RoundFiles]:
+def run_files(plan: Plan, at: JobKeys) -> list[RoundFiles]:
     """The artifacts of all rounds of a run."""
     return [round_files(plan, at.method, at.seed, round) for round in range(1, plan.experiment.rounds + 1)]
 
 
-def runtime_options(plan: Plan, at: At) -> list[RoundFiles]:
+def runtime_options(plan: Plan, at: JobKeys) -> list[RoundFiles]:
     """The inputs by name."""
     return run_files(plan, at)
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Every artifact of the run."""
     return {"artifacts": every_file(run_files(plan, at))}
 

@@ -11,7 +11,7 @@ from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit.parts.configured import ask_of
 from turncredit.data.progress import progress
 from turncredit.judges.label import costs, label_turns
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -28,17 +28,17 @@ class RuntimeOptions(NamedTuple):
     cache: str
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The judge's name is among the keys; this is the rest that determines its labels."""
     return Config(judge=decides(plan.experiment.judge))
 
 
-def runtime_options(plan: Plan, at: At) -> RuntimeOptions:
+def runtime_options(plan: Plan, at: JobKeys) -> RuntimeOptions:
     """All experiments share one cache."""
     return RuntimeOptions(plan.experiment.judge, str(plan.results / JUDGE_CACHE))
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns."""
     return {"turns": plan.layout.path("turns", at.keys)}
 
@@ -72,7 +72,7 @@ def needed(plan: Plan, method: str) -> bool:
     return "labels" in plan.method(method).needs
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """The judge and the question are keys, so that methods with the same question share its labels."""
     return plan.beside(turns, judge=judge_name(plan.experiment.judge), ask=ask_of(plan.method(method)))
 

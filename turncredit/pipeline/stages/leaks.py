@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages import credit, credit_model
 
@@ -27,11 +27,11 @@ class Config(Slice):
     learned: dict[str, Learned]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """Each learned method of the audit."""
     learned = {}
     for name in plan.audit_learned:
-        keys = At(method=name)
+        keys = JobKeys(method=name)
         learned[name] = Learned(
             method=credit.config(plan, keys).method,
             model=credit_model.config(plan, keys),
@@ -45,7 +45,7 @@ def _side(plan: Plan, name: str) -> tuple[str, ...]:
     return tuple(side for side in plan.side_tables(name) if side != "values")
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Turns, ground truth, each learned method's model and hidden states, and the side tables that they read."""
     path = plan.layout.path
     names = plan.audit_learned

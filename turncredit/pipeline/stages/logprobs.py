@@ -22,7 +22,7 @@ from turncredit.config.layout import IMPLICIT, round_name
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.config.warm_starts import SFT
 from turncredit.errors import UserError
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import second_pass
 
@@ -40,7 +40,7 @@ class Config(Slice):
 GOLD = ("gold", "gold_sft")
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """What of `policy` and `update` reading needs; in hindsight, `env.name` and `agent`; for gold answers, both."""
     experiment, gold = plan.experiment, at.reader in GOLD
     writes, agent = gold or at.reader == "hindsight", plan.agent(at)
@@ -52,7 +52,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns, the policy that reads them, and the one that sampled, with which it is compared.
 
     No policy where the reader is the one that sampled, with the same prompts: its log-probabilities are recorded. For
@@ -74,7 +74,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {**turns, "policy": reader, "sampler": plan.sampler(at)}
 
 
-def runtime_options(plan: Plan, at: At) -> str:
+def runtime_options(plan: Plan, at: JobKeys) -> str:
     """The name of the frozen SFT policy, for the record."""
     return plan.start(at)
 
@@ -228,7 +228,7 @@ def needed(plan: Plan, method: str) -> bool:
     return "logprobs" in plan.method(method).needs
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """The reader is a key; each method with an implicit reward model has one of its own."""
     reader = plan.method(method).reader or ""
     return plan.beside(turns, reader=f"{IMPLICIT}{method}" if reader == "implicit" else reader)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from turncredit.config import EnvSlice
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -29,17 +29,17 @@ class RuntimeOptions(NamedTuple):
     timeout: float | None
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`env`."""
     return Config(env=plan.env)
 
 
-def runtime_options(plan: Plan, at: At) -> RuntimeOptions:
+def runtime_options(plan: Plan, at: JobKeys) -> RuntimeOptions:
     """As many rollouts at a time as when they were played."""
     return RuntimeOptions(plan.sampling(at.policy).slots, plan.experiment.env.timeout)
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns, and the training games."""
     path = plan.layout.path
     return {"turns": path("turns", at.keys), "tasks": path("tasks", split="train"), **plan.environment_file}

@@ -10,7 +10,7 @@ from turncredit.config.layout import of_sft
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.config.warm_starts import start_words
 from turncredit.data.files import new_folder
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -24,7 +24,7 @@ class Config(Slice):
     learned: tuple[str, ...]
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`audit.pages` and the audit's methods."""
     experiment = plan.experiment
     runs = experiment.audit.runs
@@ -38,7 +38,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Turns, measures, ground truth, every method's credit, outputs of credit models, all labels that methods read."""
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]

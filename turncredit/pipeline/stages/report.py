@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turncredit.config.stages import Artifact, Stage, table
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
 
@@ -13,7 +13,7 @@ class Config(Slice):
     """Empty: the resolved configuration is one of the inputs."""
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """Nothing."""
     return Config()
 
@@ -48,7 +48,7 @@ def finished_runs(plan: Plan) -> list[str]:
     return [*sft, *(path("invariants", method=method, seed=seed) for method, seed in plan.experiment.runs())]
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Everything that the report shows, and the resolved configuration."""
     path = plan.layout.path
     return {

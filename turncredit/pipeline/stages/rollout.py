@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from turncredit.config import RolloutConfig
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.pipeline.job import At, Inputs, Job
+from turncredit.pipeline.job import Inputs, Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_sampled, common_columns, cut_short, open_player, played_with
 from turncredit.pipeline.resources.work import Played, Work
@@ -21,7 +21,7 @@ class Config(PlayingSlice):
     rollout: RolloutConfig
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The sampling settings of the policy's run."""
     return Config(
         **played_with(plan, at),
@@ -29,7 +29,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The policy that samples, and the training games."""
     return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
 

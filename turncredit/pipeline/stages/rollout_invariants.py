@@ -5,17 +5,17 @@ from __future__ import annotations
 from turncredit.audit.checked_round import RoundFiles
 from turncredit.config.layout import sampler_id
 from turncredit.config.stages import ROLLOUTS, Stage, stages_in, table
-from turncredit.pipeline.job import At, Inputs
+from turncredit.pipeline.job import Inputs, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.invariants import Config, check_settings, continuations_files, every_file, run
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """All methods of the audit, the judge, and the turns' sampling."""
     return Config(checks=check_settings(plan, at.policy, plan.audit_methods))
 
 
-def audited_files(plan: Plan, at: At) -> RoundFiles:
+def audited_files(plan: Plan, at: JobKeys) -> RoundFiles:
     """The credits of all methods of the audit on these turns, and the tables that the audit made."""
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
@@ -45,12 +45,12 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     )
 
 
-def runtime_options(plan: Plan, at: At) -> list[RoundFiles]:
+def runtime_options(plan: Plan, at: JobKeys) -> list[RoundFiles]:
     """The inputs by name."""
     return [audited_files(plan, at)]
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """Every artifact of the audit of these turns."""
     return {"artifacts": every_file([audited_files(plan, at)])}
 

@@ -12,7 +12,7 @@ from turncredit.config.stages import Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.gpu_processes import with_team
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
 
@@ -37,7 +37,7 @@ class Config(Slice):
     tokens_per_pass: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`agent`, `sft`, and the part of `policy` and `update` that applies to this training."""
     experiment, agent = plan.experiment, plan.agent(at)
     return Config(
@@ -53,7 +53,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The base model and the demonstrations."""
     path = plan.layout.path
     return {"base": path("base", plan.keys(at)), "demos": path("demos"), **plan.plugin_files(at)}

@@ -6,7 +6,7 @@ from collections import Counter
 
 from turncredit.config import EnvSlice
 from turncredit.config.stages import Stage, table
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.rollouts.tasks import make_tasks
 
@@ -20,7 +20,7 @@ class Config(Slice):
     seed: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """The part of `tasks` about this split."""
     tasks = plan.experiment.tasks
     train = at.split == "train"
@@ -32,7 +32,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """No table: games are generated, or read from the environment's own files."""
     return {**plan.environment_file}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turncredit.config import TrackingConfig
 from turncredit.config.stages import Stage
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.report import finished_runs
 
@@ -17,12 +17,12 @@ class Config(Slice):
     tracking: TrackingConfig
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`tracking`."""
     return Config(tracking=plan.experiment.tracking)
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The last outputs of training, and the resolved configuration."""
     return {
         "config": plan.layout.path("config"),

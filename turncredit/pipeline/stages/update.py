@@ -14,7 +14,7 @@ from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
 from turncredit.pipeline.gpu_processes import with_team
-from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
 
@@ -32,7 +32,7 @@ class Config(Slice):
     train_gpus: int
 
 
-def config(plan: Plan, at: At) -> Config:
+def config(plan: Plan, at: JobKeys) -> Config:
     """`update` as the method overrides it."""
     experiment = plan.experiment
     update = experiment.section_for(at.method, "update")
@@ -47,7 +47,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The policy that sampled, the SFT policy to which a KL penalty keeps close, turns and any forks, their credit."""
     turns = plan.turns_at(at.method, at.seed, at.round)
     return {
@@ -123,7 +123,7 @@ def _run(job: Job, team: Team) -> dict[str, float]:
     return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
 
 
-def keys(plan: Plan, turns: At, method: str) -> At:
+def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """The run and its round."""
     return plan.run_at(method, turns)
 

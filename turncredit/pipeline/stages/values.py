@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.pipeline.job import At, Inputs, Job
+from turncredit.pipeline.job import Inputs, Job, JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.credit_model import Config, config, keys, needed
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
+def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The round's model, its turns, and the tables about them that the model reads."""
     path = plan.layout.path
     files: Inputs = {
