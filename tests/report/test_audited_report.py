@@ -253,6 +253,14 @@ def test_spending_counts_accelerators_judges_and_the_audit_apart(summary):
     assert total == pytest.approx(metrics[metrics["name"] == "wall_s"]["value"].sum())
 
 
+def test_a_judges_scores_are_no_roles(folder, tmp_path):
+    """The rule judge gives a turn's role beside its score, too."""
+    part = Path(shutil.copytree(folder, tmp_path / "part"))
+    for found in list(Layout(part).find("labels", ask="role")):
+        found.path.rename(found.path.with_name("rule-score.parquet"))
+    assert "judged" not in {grid.name for grid in summarise(collect(part)).grids}
+
+
 def test_roles_are_held_against_the_truth(folder, summary):
     cells = grid(summary, "judged").rows["rule: regression"]
     query = """SELECT avg(b.advantage_true) AS mean, count(*) AS n FROM branches b

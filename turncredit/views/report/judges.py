@@ -23,8 +23,10 @@ _FROM = (
 def judged(results: Results) -> list[Grid]:
     """One grid: a row for each judge and role, the mean true advantage inside successes and inside failures.
 
-    Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
+    Intervals by task group (the turns of one group are not independent). No grid without role labels or ground truth.
     """
+    if not any(results.layout.find("labels", ask="role")):
+        return []
     source = _FROM.format(experiment=quoted(results.folder.name))
     query = (
         "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
