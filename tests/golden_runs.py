@@ -328,9 +328,10 @@ def prove(tree: Tree, name: str, old: Path) -> list[str]:
     print(f"{name}: turncredit check: {(checked.stdout.splitlines() or [''])[-1]}")
     problems += [f"turncredit check: {checked.stdout}{checked.stderr}"] if checked.returncode else []
     # From version 0.4 on, jobs that read what a job of several rounds has made name its policy as their input, and not
-    # each file in it: another set of inputs to Snakemake. `is_made` has compared the real ones by their hashes.
-    fused = EXPERIMENTS[name].over.get("granularity", "stage") != "stage"
-    triggers = ("--rerun-triggers", "mtime", "params", *(() if fused else ("input",)))
+    # each file in it: another set of inputs to Snakemake. `is_made` has compared the real ones by their hashes. With
+    # granularity `round` a run's invariants have a rule of their own, with other parameters than the job of rounds had.
+    seen = {"stage": ("mtime", "params", "input"), "run": ("mtime", "params"), "round": ("mtime",)}
+    triggers = ("--rerun-triggers", *seen[EXPERIMENTS[name].over.get("granularity", "stage")])
     planned = tree.python(where, *snakemake(EXPERIMENTS[name], "1"), "-n", *triggers)
     said = planned.stdout + planned.stderr
     nothing = planned.returncode == 0 and "Nothing to be done" in said
