@@ -338,9 +338,8 @@ def prove(tree: Tree, name: str, old: Path) -> list[str]:
     jobs = set(re.findall(r"^(\w+) +\d+$", said.partition("Job stats:")[2], re.MULTILINE))
     again = EXPERIMENTS[name].over.get("granularity") == "round" and jobs == {"invariants", "report", "all", "total"}
     nothing = planned.returncode == 0 and ("Nothing to be done" in said or again)
-    print(
-        f"{name}: snakemake -n: {'nothing to be done' if nothing else 'NOT nothing to be done'}{', but checks of invariants' if again else ''}"
-    )
+    verdict = "nothing to be done" if nothing else "NOT nothing to be done"
+    print(f"{name}: snakemake -n: {verdict}{', but checks of invariants' if again else ''}")
     return problems + ([] if nothing else [f"snakemake -n: {said[-3000:]}"])
 
 
