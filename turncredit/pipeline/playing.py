@@ -35,12 +35,12 @@ def played_with(plan: Plan, at: JobKeys) -> dict[str, Any]:
 
 
 def as_sampled(plan: Plan, at: JobKeys) -> Playing:
-    """The operation of a stage that plays as the turns of `at` were sampled."""
+    """The runtime options of a stage that plays as the turns of `at` were sampled."""
     return plan.playing(plan.sampling(at.policy))
 
 
 def as_configured(plan: Plan, _at: JobKeys) -> Playing:
-    """The operation of a stage that plays as the experiment's own rollouts."""
+    """The runtime options of a stage that plays as the experiment's own rollouts."""
     return plan.playing()
 
 
