@@ -82,7 +82,7 @@ def known(paths):
 
 def only_start(pattern):
     """A pattern without the key of the warm start where there is one: such a rule can be asked for by its name."""
-    return pattern if EXPERIMENT.agents else pattern.replace("{start}", SFT)
+    return pattern if EXPERIMENT.agents else pattern.replace("{warm_start}", SFT)
 
 
 def makes(stage, **flags):

@@ -33,13 +33,13 @@ keys = st.fixed_dictionaries(
         "round": st.integers(1, 999),
         "split": st.sampled_from(["train", "eval"]),
         "judge": st.sampled_from(["rule", "qwen3-8b-think", "gpt-4.1"]),
-        "ask": st.sampled_from(["role", "progress", "score"]),
-        "read": st.sampled_from(["sft", "current"]),
-        "point": st.sampled_from(["observation", "action"]),
-        "reader": st.sampled_from(["sft", "hindsight", "implicit-istar"]),
-        "continued": st.sampled_from(["k9", "k32b20000"]),
-        "forked": st.sampled_from(["n1", "n16"]),
-        "start": starts,
+        "question": st.sampled_from(["role", "progress", "score"]),
+        "hidden_policy": st.sampled_from(["sft", "current"]),
+        "hidden_position": st.sampled_from(["observation", "action"]),
+        "scorer": st.sampled_from(["sft", "hindsight", "implicit-istar"]),
+        "continuations": st.sampled_from(["k9", "k32b20000"]),
+        "forks": st.sampled_from(["n1", "n16"]),
+        "warm_start": starts,
     }
 )
 
@@ -144,10 +144,10 @@ def test_round_1_of_a_method_with_another_agent_is_sampled_by_that_agents_sft_po
 def test_the_warm_start_of_the_experiments_own_agent_lies_where_it_always_did():
     layout = Layout("results/tiny")
     kinds = ("base", "sft_policy", "sft_log")
-    assert [layout.path(kind, start="sft") for kind in kinds] == [
+    assert [layout.path(kind, warm_start="sft") for kind in kinds] == [
         f"results/tiny/sft/{name}" for name in ("base", "policy", "log.parquet")
     ]
-    assert [fill(stages()[stage].metrics, {"start": "sft"}) for stage in ("base", "sft")] == [
+    assert [fill(stages()[stage].metrics, {"warm_start": "sft"}) for stage in ("base", "sft")] == [
         "sft/metrics/base.json",
         "sft/metrics/sft.json",
     ]

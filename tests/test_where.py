@@ -20,8 +20,11 @@ from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
 SHARED = tiny.SHARED
-OTHER_KEYS = "split=train judge=rule ask=role read=sft point=observation reader=hindsight continued=k9 forked=n16"
-KEYS = tiny.keys("has_turnrd", start="sft_plain", **dict(key.split("=") for key in OTHER_KEYS.split()))
+OTHER_KEYS = (
+    "split=train judge=rule question=role hidden_policy=sft hidden_position=observation scorer=hindsight "
+    "continuations=k9 forks=n16"
+)
+KEYS = tiny.keys("has_turnrd", warm_start="sft_plain", **dict(key.split("=") for key in OTHER_KEYS.split()))
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +99,21 @@ def test_a_configuration_that_no_job_could_run_is_refused():
         ("credit", ["gigpo"], "flat_grpo", 2, JobKeys(policy="flat_grpo", method="gigpo", seed=0, round=2)),
         ("rollout", [], None, 1, JobKeys(policy=SHARED, seed=0, round=1)),
         ("branch", ["flat_grpo"], None, 2, JobKeys(policy="flat_grpo", seed=0, round=2)),
-        ("label", ["triage"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", ask="role")),
-        ("label", ["rule", "score"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", ask="score")),
-        ("hiddens", ["sft", "action"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, read="sft", point="action")),
-        ("logprobs", ["sft"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, reader="sft")),
-        ("logprobs", ["hcapo"], None, 2, JobKeys(policy="hcapo", seed=0, round=2, reader="hindsight")),
-        ("logprobs", ["istar"], None, 2, JobKeys(policy="istar", seed=0, round=2, reader="implicit-istar")),
+        ("label", ["triage"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", question="role")),
+        ("label", ["rule", "score"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, judge="rule", question="score")),
+        (
+            "hiddens",
+            ["sft", "action"],
+            None,
+            1,
+            JobKeys(policy=SHARED, seed=0, round=1, hidden_policy="sft", hidden_position="action"),
+        ),
+        ("logprobs", ["sft"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, scorer="sft")),
+        ("logprobs", ["hcapo"], None, 2, JobKeys(policy="hcapo", seed=0, round=2, scorer="hindsight")),
+        ("logprobs", ["istar"], None, 2, JobKeys(policy="istar", seed=0, round=2, scorer="implicit-istar")),
         ("implicit_model", ["istar"], None, 2, JobKeys(policy="istar", method="istar", seed=0, round=2)),
-        ("continuations", ["vineppo"], None, 2, JobKeys(policy="vineppo", seed=0, round=2, continued="k9")),
-        ("forks", ["carl"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, forked="n16")),
+        ("continuations", ["vineppo"], None, 2, JobKeys(policy="vineppo", seed=0, round=2, continuations="k9")),
+        ("forks", ["carl"], None, 1, JobKeys(policy=SHARED, seed=0, round=1, forks="n16")),
         ("measures", ["gigpo"], None, 2, JobKeys(policy="gigpo", seed=0, round=2)),
         ("update", ["gigpo"], None, 2, JobKeys(method="gigpo", seed=0, round=2)),
         ("invariants", ["gigpo"], None, 2, JobKeys(method="gigpo", seed=0)),
@@ -136,9 +145,9 @@ def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
         ("implicit_model", ["gigpo"], None, 2, "implicit_model: the method 'gigpo' does not need it"),
         ("continuations", ["gigpo"], None, 2, "continuations: the method 'gigpo' does not need it"),
         ("forks", ["gigpo"], None, 2, "forks: the method 'gigpo' does not need it"),
-        ("hiddens", ["gigpo"], None, 2, "hiddens: the read is missing; give one, such as sft, current"),
+        ("hiddens", ["gigpo"], None, 2, "hiddens: the hidden_policy is missing; give one, such as sft, current"),
         ("rollout", [], None, 2, "rollout: round 2 has rollouts of several policies; name a method, or give --policy"),
-        ("label", ["rule"], None, 1, "label: the ask is missing; give one, such as role, progress, score"),
+        ("label", ["rule"], None, 1, "label: the question is missing; give one, such as role, progress, score"),
         ("tasks", ["gigpo"], None, 1, "tasks: 'gigpo' is not one of its keys (split)"),
         ("tasks", ["train"], "gigpo", 1, "tasks: --policy does not apply to this stage"),
         ("report", ["gigpo"], None, 1, "report: 'gigpo' is not one of its keys (it has none)"),
@@ -241,4 +250,4 @@ def test_a_stage_of_a_joint_job_names_its_rounds(stage, at, job):
 @pytest.mark.usefixtures("folder")
 def test_continuations_are_found_by_the_method_that_reads_them_or_by_their_name():
     for word in ("vineppo", "k9"):
-        assert tiny.path("continuations", continued="k9") in " ".join(answer("continuations", word))
+        assert tiny.path("continuations", continuations="k9") in " ".join(answer("continuations", word))

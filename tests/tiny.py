@@ -41,7 +41,7 @@ def experiment(**changes: Any) -> Experiment:
 def keys(method: str = "", *, seed: int = 0, round: int = 1, **more: str) -> dict[str, str | int]:
     """The keys of what belongs to a round of the run of `method`; `policy` is what sampled its turns, unless given."""
     policy = SHARED if round == 1 else method
-    return {"start": SFT, "policy": policy, "method": method, "seed": seed, "round": round, **more}
+    return {"warm_start": SFT, "policy": policy, "method": method, "seed": seed, "round": round, **more}
 
 
 def path(name: str, method: str = "", **given: Any) -> str:

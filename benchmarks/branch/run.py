@@ -47,7 +47,7 @@ def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Re
     games = Games(experiment.env.chosen(), tables.read(layout.path("tasks", split="train"), "tasks"))
     view = Turns(tables.read(next(layout.find("turns", round=1)).path, "turns"))
     policy = OpenPolicy(
-        layout.path("sft_policy", start=SFT), dtype=experiment.policy.dtype, engine=experiment.policy.engine
+        layout.path("sft_policy", warm_start=SFT), dtype=experiment.policy.dtype, engine=experiment.policy.engine
     )
     player = Player(policy, experiment.agent.chosen(), games, experiment.rollout.slots)
     clock = time.perf_counter()

@@ -29,7 +29,7 @@ ROUNDS = (2, 3, 5, 8, 10)
 
 def keys_of(method: str, seed: int, round_number: int) -> Keys:
     """The keys of what belongs to a round of a run."""
-    return {"start": SFT, "policy": method, "method": method, "seed": seed, "round": round_number}
+    return {"warm_start": SFT, "policy": method, "method": method, "seed": seed, "round": round_number}
 
 
 def turn_term(layout: Layout, keys: Keys) -> tuple[float, float]:

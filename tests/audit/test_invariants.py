@@ -156,7 +156,7 @@ def test_all_hold_on_what_the_stages_make(made):
 TURNS, EVALS = beside("turns", SECOND), of_run("evals", "has_turnrd", 2)
 CREDITS, VALUES = (beside(name, SECOND, method="has_turnrd") for name in ("credits", "values"))
 JUDGED, SCPO, TURNRD = (beside("credits", FIRST, method=name) for name in ("has_judge", "scpo", "has_turnrd"))
-MEASURES, LABELS = beside("measures", FIRST), beside("labels", FIRST, judge="rule", ask="score")
+MEASURES, LABELS = beside("measures", FIRST), beside("labels", FIRST, judge="rule", question="score")
 UPDATES = [of_run("updates", "has_turnrd", round) for round in (1, 2)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.credit.tables import numbers
 from turncredit import credit
 from turncredit.cli.main import main
 from turncredit.config import from_mapping
-from turncredit.credit import METHODS, compute, resolve
+from turncredit.credit import METHODS, Part, compute, resolve
 from turncredit.credit.parts import lookup
 from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS, ORACLE, RANDOM
 from turncredit.credit.parts.configured import ask_of, configured_method
@@ -181,3 +182,10 @@ def test_a_misspelt_method_of_the_configuration_is_told_with_its_name():
     mine = {"define": {"backward_credit": {"base": "rloo"}}, "methods": ["backwards_credit"]}
     with pytest.raises(UserError, match=r"methods: unknown method .backwards_credit. \(did you mean .backward_credit."):
         configured_method(from_mapping(mine), "backwards_credit")
+
+
+def test_a_part_that_still_says_reader_has_a_scorer_and_a_warning() -> None:
+    with pytest.warns(FutureWarning, match="part mine: `reader` is now `scorer`"):
+        part = Part("mine", lambda turns: turns, "turn_term", reader="sft")
+    assert part.scorer == "sft"
+    assert replace(part, params={}).scorer == "sft"

@@ -216,7 +216,7 @@ def test_the_list_has_every_method_with_its_parameters(run, capsys):
     assert run("methods", "scpo") == 0
     assert "shaper scpo(alpha=0.5, theta=0.6" in capsys.readouterr().out
     assert run("methods", "has_turnrd_outcome_only") == 0
-    assert "model turnrd(lambda_value=0.0, lambda_progress=0.0, read=sft" in capsys.readouterr().out
+    assert "model turnrd(lambda_value=0.0, lambda_progress=0.0, hidden_policy=sft" in capsys.readouterr().out
 
 
 def test_crediting_needs_no_torch(folder: Path) -> None:

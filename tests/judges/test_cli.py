@@ -156,7 +156,7 @@ def results_tree(root: Path, places: dict[str, tuple[int, str]] = PLACES) -> Non
         labels |= {
             name: pa.array([value] * 4, tables.schema("labels").field(name).type) for name, value in rest.items()
         }
-        tables.write(pa.table(labels), layout.path("labels", keys, judge="rule", ask="role"), "labels", {})
+        tables.write(pa.table(labels), layout.path("labels", keys, judge="rule", question="role"), "labels", {})
 
 
 def test_the_page_has_the_roles_of_each_policy_and_round(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ def test_models_of_rounds_that_are_not_audited_are_made_for_those_that_are(snake
 
 
 def test_a_model_may_read_the_policy_of_the_round(snakemake):
-    define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
+    define = "define={mine: {base: turn_value, model: {hidden_policy: current, hidden_position: action}}}"
     run = snakemake("-n", *credits_on("flat_grpo", "mine", rounds=(2,)), *TINY, "--config", define)
-    second = tiny.path("hiddens", "flat_grpo", round=2, read="current", point="action")
-    for path in (second, tiny.path("hiddens", read="sft", point="action")):
+    second = tiny.path("hiddens", "flat_grpo", round=2, hidden_policy="current", hidden_position="action")
+    for path in (second, tiny.path("hiddens", hidden_policy="sft", hidden_position="action")):
         assert path in run.stdout + run.stderr
     assert counts(run)["hiddens"] == 2
 

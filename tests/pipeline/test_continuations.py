@@ -21,14 +21,14 @@ def test_a_run_learns_from_continuations_and_only_their_own_settings_play_them_a
     for policy, round_ in ((shared, 1), ("two", 2)):
         keys = {"policy": policy, "round": round_}
         turns, played, credits = (
-            tables.read(workdir / tiny.path(name, "two", continued="k2", **keys))
+            tables.read(workdir / tiny.path(name, "two", continuations="k2", **keys))
             for name in ("turns", "continuations", "credits")
         )
         for table in (played, credits):
             assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)
         assert set(played.column("policy_id").to_pylist()) == {"sft" if round_ == 1 else "two/seed0/round01"}
         assert set(credits.column("continuations").to_pylist()) == {2.0}
-        metrics = tiny.measured(workdir, "continuations", continued="k2", **keys)
+        metrics = tiny.measured(workdir, "continuations", continuations="k2", **keys)
         assert metrics["continuations"] == 2 * turns.num_rows
     invariants = tables.read(workdir / tiny.path("invariants", "two")).to_pylist()
     assert all(row["holds"] for row in invariants), invariants
@@ -50,12 +50,11 @@ def test_a_run_learns_from_a_tree_and_its_forks_are_paid_and_checked(snakemake, 
     for policy, round_ in (("sft-t2k1T1.0", 1), ("tree", 2)):
         keys = {"policy": policy, "round": round_}
         turns, forks, credits = (
-            tables.read(workdir / tiny.path(name, "tree", forked="n3", **keys))
-            for name in ("turns", "forks", "credits")
+            tables.read(workdir / tiny.path(name, "tree", forks="n3", **keys)) for name in ("turns", "forks", "credits")
         )
         assert credits.num_rows == turns.num_rows + forks.num_rows
         assert len(set(forks.column("rollout_id").to_pylist())) == 2 * 3
-        assert tiny.measured(workdir, "forks", forked="n3", **keys)["turns"] == forks.num_rows
+        assert tiny.measured(workdir, "forks", forks="n3", **keys)["turns"] == forks.num_rows
     # As many rollouts as flat GRPO's two groups of four, so as many optimiser steps.
     assert tiny.measured(workdir, "update", "tree")["steps"] == tiny.measured(workdir, "update", "flat_grpo")["steps"]
     invariants = tables.read(workdir / tiny.path("invariants", "tree")).to_pylist()

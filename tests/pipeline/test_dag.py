@@ -79,7 +79,7 @@ target: CREDITS -> tasks: 1, demos: 1, base: 1, sft: 1, update: 1, rollout: 2, c
 target: CREDITS_OF_101, rounds: 101, eval: {every: 101}, tasks: {eval: 12} -> rollout: 101, update: 100, credit: 101
 """
 PATHS = {
-    "LABELS": tiny.path("labels", judge="some-model-7b-think", ask="role"),
+    "LABELS": tiny.path("labels", judge="some-model-7b-think", question="role"),
     "BRANCHES": tiny.path("branches", "flat_grpo", round=2),
     "CREDITS": tiny.path("credits", "rloo", seed=5, round=2),
     "CREDITS_OF_101": tiny.path("credits", "rloo", round=101),

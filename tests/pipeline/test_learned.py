@@ -17,7 +17,7 @@ LEARNED = (
 )  # fmt: skip
 #: those whose models say nothing before their first training
 WAITING = {"turn_value", "agentprm", "agentprm_td", "value_baseline"}
-OBSERVED, ACTED = ({"read": "sft", "point": point} for point in ("observation", "action"))
+OBSERVED, ACTED = ({"hidden_policy": "sft", "hidden_position": point} for point in ("observation", "action"))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def learned(pipeline, started, tmp_path_factory):
     first = [tiny.path("credits", method) for method in LEARNED]
     models = [tiny.path("model", method, round=2) for method in LEARNED]
     second = [tiny.path("credits", method, round=2) for method in ("turn_value", "agentprm", "agentprm_td", "mine")]
-    define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
+    define = "define={mine: {base: turn_value, model: {hidden_policy: current, hidden_position: action}}}"
     run = pipeline.run(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *models, *second)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
@@ -86,7 +86,7 @@ def test_a_learned_q_credits_the_second_round_from_states_after_the_action(learn
 
 @pytest.mark.slow
 def test_a_method_may_read_the_current_policy_after_its_action(learned):
-    current = {"round": 2, "read": "current", "point": "action"}
+    current = {"round": 2, "hidden_policy": "current", "hidden_position": "action"}
     assert tiny.path("policy", "mine") in inputs(learned, "hiddens", "mine", **current)
     assert tiny.path("hiddens", **ACTED) in inputs(learned, "values", "mine")
     hiddens = tables.read(learned / tiny.path("hiddens", "mine", **current), "hiddens")

@@ -37,7 +37,7 @@ def test_a_method_credits_a_round_and_the_policy_learns_from_it(finished, method
         tables.read(finished / tiny.path(name, method), name) for name in ("turns", "credits", "updates", "invariants")
     )
     if METHODS[method].forks:
-        forks = tiny.path("forks", method, forked=forks_name(METHODS[method].forks))
+        forks = tiny.path("forks", method, forks=forks_name(METHODS[method].forks))
         turns = with_forks(turns, tables.read(finished / forks, "forks"))
     assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
     advantage = credits.column("advantage").to_numpy()

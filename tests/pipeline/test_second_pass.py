@@ -37,7 +37,7 @@ def test_its_rounds_run_and_every_invariant_holds(read_again, method):
 def test_from_round_2_on_the_second_pass_has_something_to_say(read_again):
     readers = {"progress_advantage": "sft", "hcapo": "hindsight", "istar": "implicit-istar"}
     for method, reader in readers.items():
-        measured = tiny.measured(read_again, "logprobs", method, round=2, reader=reader)
+        measured = tiny.measured(read_again, "logprobs", method, round=2, scorer=reader)
         assert measured["log_ratio_rms"] > 1e-4, method
         assert measured["tokens"] > 0
     assert tiny.measured(read_again, "implicit_model", "istar", round=2)["pairs"] > 0

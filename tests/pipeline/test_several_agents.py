@@ -40,7 +40,7 @@ def test_each_agent_adds_a_warm_start_its_evaluations_and_its_first_rollouts(sna
     assert jobs["demos"] == 1
     assert jobs["rollout"] == 2 + 2  # round 1 of each agent, round 2 of each run
     assert jobs["eval"] == (2 + 2) * 2  # of two SFT policies and two runs
-    other = counts(snakemake("-n", tiny.path("sft_policy", start="sft_brief"), *SETTINGS))
+    other = counts(snakemake("-n", tiny.path("sft_policy", warm_start="sft_brief"), *SETTINGS))
     assert other == {"tasks": 1, "demos": 1, "base": 1, "sft": 1}
     alone = counts(snakemake("-n", "sft", *tiny.ARGUMENTS))
     assert alone == other
@@ -79,9 +79,11 @@ def test_two_agents_give_the_same_bytes_job_by_job_and_a_run_at_a_time(pipeline,
     assert column("turns", "policy_id", method="flat_grpo") == {"sft"}
     later = {"method": "brief_value", "round": 2}
     assert column("turns", "agent", **later) == {"brief"}
-    assert column("hiddens", "policy_id", read="sft", point="observation", **later) == {"sft_brief"}
+    assert column("hiddens", "policy_id", hidden_policy="sft", hidden_position="observation", **later) == {"sft_brief"}
     assert column("evals", "policy_id", method="sft_brief") == {"sft_brief"}
-    encoders = {start: tokenizer.load(folder / tiny.path("sft_policy", start=start)) for start in ("sft", "sft_brief")}
+    encoders = {
+        start: tokenizer.load(folder / tiny.path("sft_policy", warm_start=start)) for start in ("sft", "sft_brief")
+    }
     assert len(encoders["sft_brief"].encode("<brief>")) == 1 < len(encoders["sft"].encode("<brief>"))
     compared = tables.read(folder / tiny.path("fidelity", policy="brief_value", round=2))
     assert {"flat_grpo", "brief_value"} <= set(compared.column("method").to_pylist())
@@ -89,7 +91,7 @@ def test_two_agents_give_the_same_bytes_job_by_job_and_a_run_at_a_time(pipeline,
     assert checked
     assert all(all(table.column("holds").to_pylist()) for table in checked)
 
-    provenance = json.loads((folder / tiny.path("sft_policy", start="sft_brief") / "provenance.json").read_text())
+    provenance = json.loads((folder / tiny.path("sft_policy", warm_start="sft_brief") / "provenance.json").read_text())
     assert provenance["config"]["start"] == "sft_brief"
     again = pipeline.run(folder, "-n", *SETTINGS, AUDIT)
     assert "Nothing to be done" in again.stdout + again.stderr

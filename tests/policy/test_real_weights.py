@@ -111,7 +111,7 @@ def plan(weights, tmp_path_factory):
 
 
 def test_the_warm_start_learns_the_form_of_a_response(plan):
-    log = tables.read(plan.layout.path("sft_log", start="sft"), "sft_log").to_pandas()
+    log = tables.read(plan.layout.path("sft_log", warm_start="sft"), "sft_log").to_pandas()
     assert len(log) >= 5
     assert log.loss.iloc[-2:].mean() < 0.5 * log.loss.iloc[0]
 

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)
-    layout, keys = Layout(folder), {"policy": "flat_grpo", "seed": 0, "round": 2, "judge": "rule", "ask": "role"}
+    layout, keys = Layout(folder), {"policy": "flat_grpo", "seed": 0, "round": 2, "judge": "rule", "question": "role"}
     synthetic.metrics(layout, "label", keys, seconds=2.0, labels=100, tokens_in=5000, tokens_out=70)
     synthetic.metrics(layout, "rollout", keys, seconds=2.0, tokens=900)
     return folder
@@ -256,7 +256,7 @@ def test_spending_counts_accelerators_judges_and_the_audit_apart(summary):
 def test_a_judges_scores_are_no_roles(folder, tmp_path):
     """The rule judge gives a turn's role beside its score, too."""
     part = Path(shutil.copytree(folder, tmp_path / "part"))
-    for found in list(Layout(part).find("labels", ask="role")):
+    for found in list(Layout(part).find("labels", question="role")):
         found.path.rename(found.path.with_name("rule-score.parquet"))
     assert "judged" not in {grid.name for grid in summarise(collect(part)).grids}
 

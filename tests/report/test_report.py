@@ -600,14 +600,14 @@ def test_environment_turns_of_a_run_are_its_rollouts_the_shared_ones_and_its_con
         for round_ in (1, 2, 3):
             keys = synthetic.sampled(config, method, 0, round_)
             synthetic.metrics(Layout(folder), "rollout", keys, seconds=1.0, turns=100 * round_)
-            synthetic.metrics(Layout(folder), "continuations", {**keys, "continued": "k9"}, seconds=1.0, turns=1000)
+            synthetic.metrics(Layout(folder), "continuations", {**keys, "continuations": "k9"}, seconds=1.0, turns=1000)
     summary = summarise(collect(folder))
     found = {name: cell(summary, "spending", name, "environment") for name in config.methods}
     assert {name: number.value for name, number in found.items()} == {"flat_grpo": 600, "vineppo": 3600}
     # Beside flat GRPO's later rounds they are an audit's, and no run's.
-    assert cell(summary, "spending", "vineppo", "continued").value == 3000
-    assert cell(summary, "spending", "flat_grpo", "continued") is None
-    assert cell(summary, "spending", "audit", "continued").value == 2000
+    assert cell(summary, "spending", "vineppo", "continuations").value == 3000
+    assert cell(summary, "spending", "flat_grpo", "continuations") is None
+    assert cell(summary, "spending", "audit", "continuations").value == 2000
 
 
 def test_rounds_without_credit_are_said_on_the_page_and_in_the_terminal(tmp_path, capsys):

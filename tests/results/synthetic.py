@@ -49,7 +49,7 @@ def make(root: Path, config: Experiment, *, rounds_done: dict | None = None, tur
     for start in config.starts():
         for round_ in config.eval_rounds():
             _evals(layout, config, {"method": start, "seed": 0, "round": round_})
-        metrics(layout, "sft", {"start": start}, seconds=41.0)
+        metrics(layout, "sft", {"warm_start": start}, seconds=41.0)
     for method, seed in config.runs():
         last = (rounds_done or {}).get((method, seed), config.rounds)
         if turns:
@@ -218,7 +218,7 @@ def _branches(layout: Layout, place: dict) -> None:
 def _labels(layout: Layout, place: dict) -> None:
     keys = tables.read(layout.path("turns", place), "turns").select(list(tables.KEYS)).to_pylist()
     rows = [label_row(key, "DENR"[number % 4]) for number, key in enumerate(keys)]
-    path = layout.path("labels", place, judge="rule", ask="role")
+    path = layout.path("labels", place, judge="rule", question="role")
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("labels")), path, "labels", MADE_BY)
 
 

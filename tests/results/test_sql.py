@@ -303,10 +303,14 @@ def test_metrics_say_who_pays(audited):
         ("credit", {"policy": "sft-t4k4T1.0", "method": "rloo", "round": 1}, "audit"),
         ("credit", {"policy": "flat_grpo", "method": "rloo", "round": 2}, "audit"),
         ("credit_model", {"policy": "flat_grpo", "method": "flat_grpo", "round": 2}, "flat_grpo"),
-        ("logprobs", {"policy": "sft-t4k4T1.0", "reader": "hindsight", "round": 1}, "shared"),
-        ("logprobs", {"policy": "gigpo", "reader": "sft", "round": 2}, "gigpo"),
-        ("logprobs", {"policy": "gigpo", "reader": "implicit-istar", "round": 2}, "audit"),
-        ("hiddens", {"policy": "sft-t4k4T1.0", "read": "sft", "point": "action", "round": 1}, "shared"),
+        ("logprobs", {"policy": "sft-t4k4T1.0", "scorer": "hindsight", "round": 1}, "shared"),
+        ("logprobs", {"policy": "gigpo", "scorer": "sft", "round": 2}, "gigpo"),
+        ("logprobs", {"policy": "gigpo", "scorer": "implicit-istar", "round": 2}, "audit"),
+        (
+            "hiddens",
+            {"policy": "sft-t4k4T1.0", "hidden_policy": "sft", "hidden_position": "action", "round": 1},
+            "shared",
+        ),
         ("rollout_invariants", {"policy": "flat_grpo", "round": 2}, "audit"),
         ("eval", {"method": "sft", "round": 1}, "shared"),
         ("demos", {}, "shared"),
@@ -320,11 +324,11 @@ def test_a_compared_methods_credit_is_paid_by_the_audit(stage, keys, payer):
 @pytest.mark.parametrize(
     ("keys", "payer"),
     [
-        ({"policy": "vineppo", "round": 2, "continued": "k9"}, "vineppo"),
-        ({"policy": "sft-t4k4T1.0", "round": 1, "continued": "k9"}, "vineppo"),
-        ({"policy": "sft-t4k4T1.0", "round": 1, "continued": "k32"}, "shared"),
-        ({"policy": "flat_grpo", "round": 2, "continued": "k9"}, "audit"),
-        ({"policy": "vineppo", "round": 2, "continued": "k32"}, "audit"),
+        ({"policy": "vineppo", "round": 2, "continuations": "k9"}, "vineppo"),
+        ({"policy": "sft-t4k4T1.0", "round": 1, "continuations": "k9"}, "vineppo"),
+        ({"policy": "sft-t4k4T1.0", "round": 1, "continuations": "k32"}, "shared"),
+        ({"policy": "flat_grpo", "round": 2, "continuations": "k9"}, "audit"),
+        ({"policy": "vineppo", "round": 2, "continuations": "k32"}, "audit"),
     ],
 )
 def test_continuations_are_paid_by_the_runs_that_learn_from_them_and_elsewhere_by_the_audit(keys, payer):

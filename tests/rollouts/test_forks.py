@@ -85,7 +85,7 @@ def test_forks_are_the_same_bytes_again_and_a_smaller_number_is_their_beginning(
     again = world.run("forks", at, tmp_path / "again", CHANGES)
     assert again.output["forks"].read_bytes() == ran.output["forks"].read_bytes()
     fewer = {**CHANGES, "define": {"tree": {"base": "carl", "forks": {"per_task": 2}}}}
-    small = world.run("forks", JobKeys(**{**at.keys, "forked": "n2"}), tmp_path / "small", fewer)
+    small = world.run("forks", JobKeys(**{**at.keys, "forks": "n2"}), tmp_path / "small", fewer)
     few, many = tables.read(small.output["forks"]).to_pylist(), tables.read(ran.output["forks"]).to_pylist()
     names = {row["rollout_id"] for row in few}
     assert few == [row for row in many if row["rollout_id"] in names]

@@ -41,12 +41,12 @@ def turns(round: int, policy: str) -> JobKeys:
 
 def test_each_agent_has_a_base_model_and_a_warm_start_of_its_own(plan):
     assert plan.outputs("base", JobKeys()) == {"model": "results/tiny/sft/base"}
-    assert plan.outputs("base", JobKeys(start="sft_short")) == {"model": "results/tiny/sft_short/base"}
-    assert plan.inputs("sft", JobKeys(start="sft_short"))["base"] == "results/tiny/sft_short/base"
-    assert plan.inputs("sft", JobKeys(start="sft_short"))["demos"] == plan.inputs("sft", JobKeys())["demos"]
-    assert plan.outputs("sft", JobKeys(start="sft_short"))["policy"] == POLICY
-    assert plan.metrics("sft", JobKeys(start="sft_short")) == "results/tiny/sft_short/metrics/sft.json"
-    agents = [plan.slice("sft", at).agent for at in (JobKeys(), JobKeys(start="sft_short"))]
+    assert plan.outputs("base", JobKeys(warm_start="sft_short")) == {"model": "results/tiny/sft_short/base"}
+    assert plan.inputs("sft", JobKeys(warm_start="sft_short"))["base"] == "results/tiny/sft_short/base"
+    assert plan.inputs("sft", JobKeys(warm_start="sft_short"))["demos"] == plan.inputs("sft", JobKeys())["demos"]
+    assert plan.outputs("sft", JobKeys(warm_start="sft_short"))["policy"] == POLICY
+    assert plan.metrics("sft", JobKeys(warm_start="sft_short")) == "results/tiny/sft_short/metrics/sft.json"
+    agents = [plan.slice("sft", at).agent for at in (JobKeys(), JobKeys(warm_start="sft_short"))]
     assert [(agent.name, agent.settings) for agent in agents] == [("transcript", {}), ("window", {"history": 1})]
 
 
@@ -65,13 +65,13 @@ def test_a_methods_first_rollouts_are_those_of_its_agents_warm_start_shared_by_t
     [
         ("rollout", turns(1, SHARED)),
         ("rollout", turns(2, "short_flat")),
-        ("continuations", JobKeys(policy="short_flat", seed=0, round=2, continued="k3")),
-        ("forks", JobKeys(policy="short_flat", seed=0, round=2, forked="n3")),
+        ("continuations", JobKeys(policy="short_flat", seed=0, round=2, continuations="k3")),
+        ("forks", JobKeys(policy="short_flat", seed=0, round=2, forks="n3")),
         ("branch", turns(2, "short_flat")),
         ("eval", JobKeys(method="short_flat", seed=0, round=1)),
         ("eval", JobKeys(method="sft_short", seed=0, round=1)),
-        ("logprobs", JobKeys(policy="short_hindsight", seed=0, round=2, reader="hindsight")),
-        ("sft", JobKeys(start="sft_short")),
+        ("logprobs", JobKeys(policy="short_hindsight", seed=0, round=2, scorer="hindsight")),
+        ("sft", JobKeys(warm_start="sft_short")),
     ],
 )
 def test_what_plays_or_makes_prompts_does_so_with_the_methods_agent(plan, stage, at):
@@ -84,9 +84,17 @@ def test_what_plays_or_makes_prompts_does_so_with_the_methods_agent(plan, stage,
         ("update", JobKeys(method="short_flat", seed=0, round=1), "policy"),
         ("update", JobKeys(method="short_flat", seed=0, round=2), "reference"),
         ("eval", JobKeys(method="sft_short", seed=0, round=1), "policy"),
-        ("hiddens", JobKeys(policy=SHARED, seed=0, round=1, read="sft", point="observation"), "policy"),
-        ("hiddens", JobKeys(policy="short_value", seed=0, round=2, read="sft", point="observation"), "policy"),
-        ("logprobs", JobKeys(policy="short_flat", seed=0, round=2, reader="sft"), "policy"),
+        (
+            "hiddens",
+            JobKeys(policy=SHARED, seed=0, round=1, hidden_policy="sft", hidden_position="observation"),
+            "policy",
+        ),
+        (
+            "hiddens",
+            JobKeys(policy="short_value", seed=0, round=2, hidden_policy="sft", hidden_position="observation"),
+            "policy",
+        ),
+        ("logprobs", JobKeys(policy="short_flat", seed=0, round=2, scorer="sft"), "policy"),
         ("implicit_model", JobKeys(policy="short_istar", method="short_istar", seed=0, round=2), "policy"),
         ("branch", turns(1, SHARED), "policy"),
         ("gradients", turns(1, SHARED), "policy"),
@@ -97,7 +105,9 @@ def test_the_sft_policy_that_a_job_reads_is_that_of_its_agent(plan, stage, at, n
 
 
 def test_what_names_the_frozen_sft_policy_in_tables_names_that_of_the_agent(plan):
-    at = JobKeys(policy="short_value", seed=0, round=2, read="sft", point="observation", reader="sft")
+    at = JobKeys(
+        policy="short_value", seed=0, round=2, hidden_policy="sft", hidden_position="observation", scorer="sft"
+    )
     assert [plan.runtime_options(stage, at) for stage in ("hiddens", "logprobs")] == ["sft_short", "sft_short"]
 
 

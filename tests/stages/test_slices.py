@@ -177,7 +177,7 @@ def slices(config: dict[str, Any]) -> dict[tuple[Any, ...], set[str]]:
     found: dict[tuple[Any, ...], set[str]] = {(stage,): set() for stage in stages()}
     for stage, at in every_job(plan):
         # The name of shared rollouts follows from how they are sampled.
-        run = plan.start(at) if of_sft(at.policy) else at.policy
+        run = plan.warm_start(at) if of_sft(at.policy) else at.policy
         for jobs_alike in ((stage,), (stage, run, at.method, at.seed, at.round, at.split)):
             found.setdefault(jobs_alike, set()).add(plan.slice(stage, at).model_dump_json())
     return found

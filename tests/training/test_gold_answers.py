@@ -48,7 +48,7 @@ def rows(plan) -> list[dict]:
 
 def read(plan, reader: str, folder: Path, **changes):
     """What the stage writes for a reader on the turns of round 1, and what it measured."""
-    job = plan.job("logprobs", replace(plan.turns_at("igpo", 0, 1), reader=reader))
+    job = plan.job("logprobs", replace(plan.turns_at("igpo", 0, 1), scorer=reader))
     job.input.update(changes)
     job.output = {"logprobs": str(folder / f"{reader}.parquet")}
     return load("logprobs").run(job), tables.read(job.output["logprobs"], "logprobs")
@@ -91,7 +91,7 @@ def test_in_round_1_the_frozen_reference_is_the_policy_that_sampled(plan, tmp_pa
 
 
 def test_later_the_reference_reads_and_the_one_that_sampled_beside_it(plan, rows, tmp_path) -> None:
-    later = plan.job("logprobs", replace(plan.turns_at("trace", 0, 2), reader="gold_sft"))
+    later = plan.job("logprobs", replace(plan.turns_at("trace", 0, 2), scorer="gold_sft"))
     assert later.input["policy"] == plan.sft_policy(later.at)
     assert later.input["sampler"] == plan.sampler(later.at)
     base = plan.layout.path("base", plan.keys(later.at))

@@ -121,7 +121,7 @@ def test_the_stage_makes_a_policy_of_its_own_and_leaves_the_sft_policy_alone(wor
     assert all(torch.equal(made[name], kept[name]) for name in made)
     assert all(torch.equal(sft[name], again[name]) for name in sft)
     assert any(not torch.equal(made[name], sft[name]) for name in made)
-    read = world.job("logprobs", replace(SECOND, method="", reader="implicit-istar"), tmp_path / "read")
+    read = world.job("logprobs", replace(SECOND, method="", scorer="implicit-istar"), tmp_path / "read")
     sft_folder = str(world.path("sft_policy"))
     read.input |= {"turns": str(world.path("turns")), "policy": job.output["implicit"], "sampler": sft_folder}
     assert load("logprobs").run(read)["log_ratio_rms"] > 1e-3
@@ -130,7 +130,7 @@ def test_the_stage_makes_a_policy_of_its_own_and_leaves_the_sft_policy_alone(wor
 
 
 def test_in_round_1_istar_is_rloo(world, turns, tmp_path):
-    ran = world.run("logprobs", replace(world.turns, reader="implicit-istar"), tmp_path)
+    ran = world.run("logprobs", replace(world.turns, scorer="implicit-istar"), tmp_path)
     plan = Plan(tiny.experiment())
     read = {"logprobs": tables.read(ran.output["logprobs"], "logprobs")}
     one, two = compute(turns, plan.method("istar"), read), compute(turns, plan.method("rloo"))
@@ -157,5 +157,5 @@ def test_with_keep_policies_last_the_models_of_earlier_rounds_go_as_the_policies
     passing = fused.passing_policies(plan, "istar", 0, [1, 2, 3, 4])
     models_of = [plan.layout.path("implicit", replace(SECOND, round=round).keys) for round in (2, 3, 4)]
     assert [path in passing for path in models_of] == [True, True, False]
-    said = plan.layout.path("logprobs", policy="istar", seed=0, round=3, reader="implicit-istar")
+    said = plan.layout.path("logprobs", policy="istar", seed=0, round=3, scorer="implicit-istar")
     assert passing[models_of[0]] == said

@@ -40,7 +40,7 @@ def sampled(world, tmp_path_factory):
 def read(world, sampled, agent, folder, reader):
     """What the stage writes of an agent's turns, and what it measured."""
     turns, changes, at = sampled[agent]
-    ran = world.run("logprobs", replace(at, reader=reader), folder, changes, turns=turns)
+    ran = world.run("logprobs", replace(at, scorer=reader), folder, changes, turns=turns)
     return tables.read(ran.output["logprobs"], "logprobs"), ran.metrics
 
 
@@ -116,7 +116,7 @@ def test_in_round_1_the_sft_policy_says_what_is_recorded_and_progress_advantage_
 
 def test_a_policy_that_has_not_moved_differs_from_the_sft_policy_by_exactly_nothing(world, tmp_path):
     """Not by rounding noise, which a division by a deviation, or the scaling of advantages, would blow up."""
-    at, sft = JobKeys(policy="flat_grpo", seed=0, round=2, reader="sft"), world.path("sft_policy")
+    at, sft = JobKeys(policy="flat_grpo", seed=0, round=2, scorer="sft"), world.path("sft_policy")
     ran = world.run("logprobs", at, tmp_path, turns=world.path("turns"), policy=sft, sampler=sft)
     table = tables.read(ran.output["logprobs"], "logprobs")
     assert ran.metrics["log_ratio_rms"] == 0
@@ -130,7 +130,7 @@ def test_what_is_read_in_hindsight_never_reaches_the_turns_that_the_policy_train
     before = turns.read_bytes()
     store = Store(keep=True)
     store.put_table(str(turns), tables.read(turns, "turns"))
-    job = world.job("logprobs", replace(at, reader="hindsight"), tmp_path, turns=turns)
+    job = world.job("logprobs", replace(at, scorer="hindsight"), tmp_path, turns=turns)
     job.store = store
     load("logprobs").run(job)
     made = store.table(job.output["logprobs"])
@@ -148,7 +148,7 @@ def test_what_is_read_in_hindsight_never_reaches_the_turns_that_the_policy_train
 def test_the_table_has_the_same_bytes_each_time(world, sampled, tmp_path):
     turns, _, at = sampled["transcript"]
     one, two = (
-        world.run("logprobs", replace(at, reader="hindsight"), tmp_path / name, turns=turns).output["logprobs"]
+        world.run("logprobs", replace(at, scorer="hindsight"), tmp_path / name, turns=turns).output["logprobs"]
         for name in "ab"
     )
     assert one.read_bytes() == two.read_bytes()
@@ -156,7 +156,7 @@ def test_the_table_has_the_same_bytes_each_time(world, sampled, tmp_path):
 
 def test_the_passes_do_not_depend_on_how_many_tokens_one_takes(world, sampled, tmp_path):
     turns, _, at = sampled["transcript"]
-    at = replace(at, reader="hindsight")
+    at = replace(at, scorer="hindsight")
     one, two = (
         world.run("logprobs", at, tmp_path / str(size), {"update": {"tokens_per_pass": size}}, turns=turns)
         for size in (200, 16384)
@@ -205,7 +205,7 @@ def test_turns_beyond_what_the_model_can_read_with_the_outcome_keep_their_sample
     more, short = (
         world.policy_that_reads(positions, tmp_path / str(positions)) for positions in (longest + 100, longest)
     )
-    at = replace(at, reader="hindsight")
+    at = replace(at, scorer="hindsight")
     runs = [
         world.run("logprobs", at, tmp_path / str(number), turns=turns, policy=policy)
         for number, policy in enumerate((more, short))
@@ -236,7 +236,7 @@ def test_a_sequence_is_cut_before_the_first_turn_that_does_not_fit():
 def test_where_the_policy_is_not_kept_a_second_pass_says_so_in_one_line(world, sampled, tmp_path):
     turns, _, at = sampled["transcript"]
     with pytest.raises(UserError, match=r"gone: the policy for a second pass is not there any more") as told:
-        world.run("logprobs", replace(at, reader="hindsight"), tmp_path, turns=turns, policy=tmp_path / "gone")
+        world.run("logprobs", replace(at, scorer="hindsight"), tmp_path, turns=turns, policy=tmp_path / "gone")
     assert "\n" not in str(told.value)
     assert "keep_policies" in str(told.value)
 
@@ -245,6 +245,6 @@ def test_a_method_whose_parts_need_two_readers_is_refused():
     from turncredit.credit import METHODS
 
     hcapo, progress = METHODS["hcapo"], METHODS["progress_advantage"]
-    both = replace(hcapo, estimator=replace(hcapo.estimator, reader=progress.reader))
-    with pytest.raises(UserError, match="log-probabilities of two readers, hindsight and sft; a method has one"):
-        _ = both.reader
+    both = replace(hcapo, estimator=replace(hcapo.estimator, scorer=progress.scorer))
+    with pytest.raises(UserError, match="log-probabilities of two scorers, hindsight and sft; a method has one"):
+        _ = both.scorer

@@ -64,7 +64,7 @@ def results(made, tmp_path) -> Path:
 
 def path(results: Path, name: str, round: int = 2) -> Path:
     plan = expected_artifacts.plan_of(results)
-    keys = {**plan.turns_at("flat_grpo", 0, round).keys, "method": "flat_grpo", "start": "sft", "split": "train"}
+    keys = {**plan.turns_at("flat_grpo", 0, round).keys, "method": "flat_grpo", "warm_start": "sft", "split": "train"}
     return Path(plan.layout.path(name, keys))
 
 
@@ -295,9 +295,9 @@ def test_nothing_is_removed_where_one_of_the_paths_is_no_artifact(results):
 def test_every_kind_of_artifact_leads_back_to_its_job():
     plan = Plan(tiny.experiment(**CHANGES), "here")
     keys = {
-        **plan.turns_at("flat_grpo", 0, 2).keys, "method": "flat_grpo", "start": "sft", "split": "eval",
-        "judge": "rule", "ask": "role", "read": "sft", "point": "action", "reader": "hindsight",
-        "continued": "k9", "forked": "n16",
+        **plan.turns_at("flat_grpo", 0, 2).keys, "method": "flat_grpo", "warm_start": "sft", "split": "eval",
+        "judge": "rule", "question": "role", "hidden_policy": "sft", "hidden_position": "action", "scorer": "hindsight",
+        "continuations": "k9", "forks": "n16",
     }  # fmt: skip
     begin = len(f"{plan.layout.root}/")
     for name in artifacts():

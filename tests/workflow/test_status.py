@@ -134,7 +134,7 @@ def test_a_job_of_a_run_is_at_its_first_stage_that_has_not_ended(tmp_path, monke
 
 
 def test_on_this_machine_a_marked_output_is_being_made_while_a_snakemake_lives(plan):
-    being_made(plan.layout.path("sft_policy", start="sft"))
+    being_made(plan.layout.path("sft_policy", warm_start="sft"))
     assert [line for line in status.lines_of(plan) if line == "shared by runs: sft interrupted"]
     records = Path(".snakemake/turncredit-processes")
     records.mkdir()

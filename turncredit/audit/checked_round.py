@@ -137,13 +137,13 @@ class Round:
     def with_side(self, name: str) -> Turns | None:
         """The turns with the side tables that the method reads; None if one is missing."""
         labels = labels_name(self.settings.judge, ask_of(self.method(name)))
-        reader = self.method(name).reader
-        reader_file = f"{IMPLICIT}{name}" if reader == "implicit" else reader
+        scorer = self.method(name).scorer
+        scorer_file = f"{IMPLICIT}{name}" if scorer == "implicit" else scorer
         path_of = {
             "values": self.files.values.get(name),
             "continuations": self.files.continuations.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
-            "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader_file), None),
+            "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == scorer_file), None),
         }
         side = {need: path_of[need] for need in self.method(name).needs}
         if self.files.measures is not None:

@@ -28,7 +28,7 @@ from turncredit.views.experiments import experiment_of, read_config
 #: Keys with few values, which identify the key that a word is for.
 CHOICES = {
     key: [word for word in KEYS[key].split("|") if word.isalpha()]
-    for key in ("split", "ask", "read", "point", "reader")
+    for key in ("split", "question", "hidden_policy", "hidden_position", "scorer")
 }
 
 
@@ -75,11 +75,11 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
     Without `policy`, turns are those of the method's own run.
     """
     names = stage_keys(stage)
-    keys: dict[str, str | int] = {"start": SFT} if "start" in names and not words else {}
+    keys: dict[str, str | int] = {"warm_start": SFT} if "warm_start" in names and not words else {}
     for word in words:
         keys[_key(plan, stage, names, word, keys)] = word
     method = str(keys.get("method", ""))
-    for start in (method, str(keys.get("start", ""))):
+    for start in (method, str(keys.get("warm_start", ""))):
         if is_start(start):
             plan.experiment.agent_of(start)
     if is_start(method) and (stage == "eval" or "method" not in names):
@@ -120,11 +120,11 @@ def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[
             return key
     if "judge" in names and word == judge_name(plan.experiment.judge):
         return "judge"
-    for key in ("continued", "forked"):
+    for key in ("continuations", "forks"):
         if key in names and re.fullmatch(KEYS[key], word):
             return key
-    if "start" in names and is_start(word):
-        return "start"
+    if "warm_start" in names and is_start(word):
+        return "warm_start"
     if ("method" in names or "policy" in names) and "method" not in keys:
         return "method"
     raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'})")

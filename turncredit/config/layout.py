@@ -11,7 +11,7 @@ policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8,
 those turns. From round 2 on it is the name of the run. `credits/{method}` is in the folder of the turns, whichever run
 they belong to.
 
-The key `start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`.
+The key `warm_start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 START = rf"{SFT}(?:_[A-Za-z0-9_]+)?"
 #: The key `policy` of turns that methods share.
 SHARED = rf"{START}-{SAMPLING}"
-#: The reader of a second pass that is a method's implicit reward model: this, then the method's name.
+#: The scorer of a second pass that is a method's implicit reward model: this, then the method's name.
 IMPLICIT = "implicit-"
 #: The valid values of each key, as regular expressions.
 KEYS: dict[str, str] = {
@@ -43,13 +43,13 @@ KEYS: dict[str, str] = {
     "round": r"\d\d|[1-9]\d\d",
     "split": "train|eval",
     "judge": r"[a-z0-9][a-z0-9.-]*",
-    "ask": "role|progress|score",
-    "read": "sft|current",
-    "point": "observation|action",
-    "reader": rf"sft|hindsight|gold|gold_sft|{IMPLICIT}{_NAME}",
-    "continued": r"k\d+(?:b\d+)?",
-    "forked": r"n\d+",
-    "start": START,
+    "question": "role|progress|score",
+    "hidden_policy": "sft|current",
+    "hidden_position": "observation|action",
+    "scorer": rf"sft|hindsight|gold|gold_sft|{IMPLICIT}{_NAME}",
+    "continuations": r"k\d+(?:b\d+)?",
+    "forks": r"n\d+",
+    "warm_start": START,
 }
 
 

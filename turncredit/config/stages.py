@@ -103,7 +103,7 @@ class Stage:
     slice: Callable[[Any, Any], Any]
     inputs: Callable[[Any, Any], Any]
     run: Callable[[Any], Any]
-    varies_by: tuple[str, ...] = ("policy", "method", "split", "start")
+    varies_by: tuple[str, ...] = ("policy", "method", "split", "warm_start")
     runtime_options: Callable[[Any, Any], Any] | None = None
     warning: Callable[[Mapping[str, float]], str | None] | None = None
     needed: Callable[[Any, str], bool] = _always

@@ -41,7 +41,7 @@ def hcapo(
     agree in all constants; their smoothing is 0.5. Where its eq. 8 says "at time step t", its algorithm normalises
     over the group. Decided here: the last turn is not smoothed; a group whose Q are all equal has no second term.
 
-    Reads the side table `logprobs` (reader `hindsight`). Returns `hindsight` (pi_h), `ratio` (rho), `hindsight_q`
+    Reads the side table `logprobs` (scorer `hindsight`). Returns `hindsight` (pi_h), `ratio` (rho), `hindsight_q`
     (Q, smoothed), `advantage_rollout`, `advantage_turn` (the second term without omega), `advantage` (each N).
     """
     again = turns.side_table("logprobs", "hcapo")
@@ -65,7 +65,7 @@ def hcapo(
     }
 
 
-HCAPO = Part("hcapo", hcapo, "turn_term", reads=("success",), reader="hindsight", neutral={"omega": 0.0})
+HCAPO = Part("hcapo", hcapo, "turn_term", reads=("success",), scorer="hindsight", neutral={"omega": 0.0})
 
 PARTS = (HCAPO,)
 BASE = Method(

@@ -23,7 +23,7 @@ def igpo(turns: Turns, *, gamma: Share = 1.0, ddof: Ddof = 1, eps: NonNegative =
     Source: Wang et al. 2025 (IGPO, arXiv 2510.14967), from secondary transcriptions. Its outcome is the answer's F1,
     less a penalty for a broken format; ours is the environment's return, whatever it is (`env.searchqa.reward`).
 
-    Reads the side table `logprobs` (reader `gold`). Returns `gold_probability` (p), `step_reward` (r), `advantage`
+    Reads the side table `logprobs` (scorer `gold`). Returns `gold_probability` (p), `step_reward` (r), `advantage`
     (each N).
     """
     p_N = np.exp(gold_mean_logprob_N(turns, "igpo"))
@@ -33,7 +33,7 @@ def igpo(turns: Turns, *, gamma: Share = 1.0, ddof: Ddof = 1, eps: NonNegative =
     return {"gold_probability": p_N, "step_reward": reward_N, "advantage": turns.discounted_sum_N(z_N, gamma)}
 
 
-IGPO = Part("igpo", igpo, "estimator", requires=("gold_answers",), reader="gold")
+IGPO = Part("igpo", igpo, "estimator", requires=("gold_answers",), scorer="gold")
 
 PARTS = (IGPO,)
 METHODS = (Method("igpo", "gains of the gold answer's probability, then the outcome", IGPO),)

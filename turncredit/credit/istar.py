@@ -33,7 +33,7 @@ def istar(
     rollout, the first that it meets: `baseline="first_turn"` does, with turn 0 for that row. As in the code, phi has
     not been trained on the round that it scores.
 
-    Reads the side table `logprobs` (reader `implicit`). Returns `step_reward` (r), `advantage_rollout`,
+    Reads the side table `logprobs` (scorer `implicit`). Returns `step_reward` (r), `advantage_rollout`,
     `advantage_turn` (A_S), `advantage` (each N).
     """
     reward_N = beta * log_ratio_N(turns, "istar")
@@ -48,7 +48,7 @@ def istar(
     }
 
 
-ISTAR = Part("istar", istar, "turn_term", reader="implicit", neutral={"omega": 0.0})
+ISTAR = Part("istar", istar, "turn_term", scorer="implicit", neutral={"omega": 0.0})
 
 PARTS = (ISTAR,)
 METHODS = (Method("istar", "RLOO plus rewards of an implicit reward model", RLOO, turn_term=ISTAR),)

@@ -33,14 +33,14 @@ def progress_advantage(
     tokens; `turn_norm="group"`. As an advantage it rewards distance from the SFT policy: with `turn_norm="none"` it is
     a KL penalty to that policy (estimator k1, in the reward) with the sign reversed.
 
-    Reads the side table `logprobs` (reader `sft`). Returns `advantage_rollout`, `credit` (c), `advantage_turn`,
+    Reads the side table `logprobs` (scorer `sft`). Returns `advantage_rollout`, `credit` (c), `advantage_turn`,
     `advantage` (each N).
     """
     credit_N = -beta * log_ratio_N(turns, "progress_advantage")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 
-PROGRESS_ADVANTAGE = Part("progress_advantage", progress_advantage, "turn_term", reader="sft", neutral={"alpha": 1.0})
+PROGRESS_ADVANTAGE = Part("progress_advantage", progress_advantage, "turn_term", scorer="sft", neutral={"alpha": 1.0})
 
 PARTS = (PROGRESS_ADVANTAGE,)
 METHODS = (

@@ -34,7 +34,7 @@ def trace(
     log-ratios of the gold answer under a frozen reference policy. Everything else is decided here
     (docs/methods/trace.md); do not take its results for the paper's.
 
-    Reads the side table `logprobs` (reader `gold_sft`). Returns `gold_logprob` (l), `td_error` (delta, NaN in last
+    Reads the side table `logprobs` (scorer `gold_sft`). Returns `gold_logprob` (l), `td_error` (delta, NaN in last
     turns), `advantage_rollout`, `advantage_turn`, `advantage` (each N).
     """
     gold_N = gold_mean_logprob_N(turns, "trace")
@@ -50,7 +50,7 @@ def trace(
     }
 
 
-TRACE = Part("trace", trace, "turn_term", requires=("gold_answers",), reader="gold_sft", neutral={"omega": 0.0})
+TRACE = Part("trace", trace, "turn_term", requires=("gold_answers",), scorer="gold_sft", neutral={"omega": 0.0})
 
 PARTS = (TRACE,)
 METHODS = (

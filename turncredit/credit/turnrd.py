@@ -53,7 +53,7 @@ def turnrd(
 
 
 #: our ablation of the model: no supervision by progress, and the frozen SFT policy's states before the action
-OUTCOME_ONLY = {"lambda_value": 0.0, "lambda_progress": 0.0, "read": "sft", "point": "observation"}
+OUTCOME_ONLY = {"lambda_value": 0.0, "lambda_progress": 0.0, "hidden_policy": "sft", "hidden_position": "observation"}
 
 HAS_TURNRD = Part("has_turnrd", turnrd, "turn_term", model="turnrd", neutral={"alpha": 1.0})
 HAS_TURNRD_FILM = Part("has_turnrd_film", turnrd, "turn_term", model="turnrd_film", neutral={"alpha": 1.0})

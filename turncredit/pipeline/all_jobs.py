@@ -67,7 +67,7 @@ def step_of(relative: str) -> Step | None:
     if relative.endswith(".job.json"):
         relative = f"{relative.removesuffix('.job.json')}.log"
     where = relative.partition("/")[0], relative.count("/")
-    for stage, pattern in (*_patterns().get(where, ()), *_patterns().get(("{start}", where[1]), ())):
+    for stage, pattern in (*_patterns().get(where, ()), *_patterns().get(("{warm_start}", where[1]), ())):
         keys = keys_in(pattern, relative)
         if keys is not None:
             return stage, JobKeys.of({key: str(value) for key, value in keys.items()})

@@ -159,7 +159,7 @@ def _definition(experiment: Experiment, name: str, entry: MethodConfig) -> Itera
             check_result(method)
         except UserError as error:
             raise UserError(f"config: define.{name}: {error} (tried on a small table)") from error
-    if method.reader == "implicit":
+    if method.scorer == "implicit":
         implicit_model.settings(experiment, name)
     elif "values" in method.needs or entry.model:
         model_settings(experiment, name)
@@ -206,7 +206,7 @@ def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
                 f"methods: '{name}' reads {what}, that of one trial, and '{agent}' plays several; {instead}, or "
                 "another method"
             )
-    for run in one.runs if method.reader == "hindsight" else ():
+    for run in one.runs if method.scorer == "hindsight" else ():
         player, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
         if player.hindsight is None:
             whose = "" if run == name or run not in experiment.methods else f" of '{run}'"

@@ -137,7 +137,7 @@ def deleted_after_use(plan: Plan) -> set[str]:
     passing: dict[str, str] = {}
     for method, seed in plan.experiment.runs():
         passing |= rounds.passing_policies(plan, method, seed, range(1, last + 1))
-        if passing and plan.method(method).reader == "implicit" and plan.experiment.granularity == "stage":
+        if passing and plan.method(method).scorer == "implicit" and plan.experiment.granularity == "stage":
             # No job of a stage reads the last model after its own round.
             turns = plan.turns_at(method, seed, last)
             passing[plan.read_by("implicit", turns, method)] = plan.read_by("logprobs", turns, method)

@@ -31,11 +31,23 @@ class Slice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+#: Records on disk keep the names that these keys had before version 0.4, so that older results stay valid.
+RECORDED_NAMES = {
+    "question": "ask",
+    "hidden_policy": "read",
+    "hidden_position": "point",
+    "scorer": "reader",
+    "continuations": "continued",
+    "forks": "forked",
+    "warm_start": "start",
+}
+
+
 @dataclass(frozen=True)
 class JobKeys:
     """The keys of one job; those that its stage does not have are empty, or -1 for numbers.
 
-    `start` is the warm start that a job makes, empty for the experiment's own agent (see `Plan.start`).
+    `warm_start` is the one that a job makes, empty for the experiment's own agent (see `Plan.warm_start`).
     """
 
     policy: str = ""
@@ -44,25 +56,30 @@ class JobKeys:
     round: int = -1
     split: str = ""
     judge: str = ""
-    ask: str = ""
-    read: str = ""
-    point: str = ""
-    reader: str = ""
-    continued: str = ""
-    forked: str = ""
-    start: str = ""
+    question: str = ""
+    hidden_policy: str = ""
+    hidden_position: str = ""
+    scorer: str = ""
+    continuations: str = ""
+    forks: str = ""
+    warm_start: str = ""
 
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> JobKeys:
         """The keys in Snakemake's wildcards. The warm start of the experiment's own agent is left empty."""
         keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
-        return cls(**{**keys, "start": "" if keys.get("start") == SFT else keys.get("start", "")})
+        return cls(**{**keys, "warm_start": "" if keys.get("warm_start") == SFT else keys.get("warm_start", "")})
 
     @cached_property
     def keys(self) -> dict[str, str | int]:
         """The keys that are set."""
         # Tens of thousands of jobs are planned: dataclasses.asdict would copy every value.
         return {key: value for key, value in vars(self).items() if value not in ("", -1)}
+
+    @property
+    def recorded(self) -> dict[str, str | int]:
+        """The keys that are set, under the names that provenance records have."""
+        return {RECORDED_NAMES.get(key, key): value for key, value in self.keys.items()}
 
     def __str__(self) -> str:
         """In a readable form: `flat_grpo seed0 round02`."""
@@ -230,7 +247,7 @@ class Job:
                 inputs[name] = self.store.hash(value)
             else:
                 inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
-        config = {**self.at.keys, **self.config.model_dump(mode="json")}
+        config = {**self.at.recorded, **self.config.model_dump(mode="json")}
         seed = self.at.seed if self.at.seed >= 0 else None
         return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
 

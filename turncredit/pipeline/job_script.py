@@ -54,7 +54,7 @@ class Description:
     @property
     def settings(self) -> dict[str, Any]:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
-        return {**JobKeys.of(self.wildcards).keys, **self.slice}
+        return {**JobKeys.of(self.wildcards).recorded, **self.slice}
 
     def plan(self) -> Plan:
         """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""

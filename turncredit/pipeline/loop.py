@@ -50,7 +50,7 @@ def one_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
 
 def is_shared(keys: JobKeys) -> bool:
     """Whether methods share the job with these keys: round 1's rollouts by an SFT policy, and what is beside them."""
-    return not keys.method and of_sft(keys.policy) and not keys.reader.startswith(IMPLICIT)
+    return not keys.method and of_sft(keys.policy) and not keys.scorer.startswith(IMPLICIT)
 
 
 def block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Step]:
@@ -65,8 +65,8 @@ def block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Ste
 
 def block_of(plan: Plan, name: str, keys: JobKeys) -> tuple[str, range] | None:
     """The method and the rounds whose job does this step; None if it is a job of its own."""
-    own_model = keys.reader.startswith(IMPLICIT)
-    method = keys.method or (keys.reader.removeprefix(IMPLICIT) if own_model else keys.policy)
+    own_model = keys.scorer.startswith(IMPLICIT)
+    method = keys.method or (keys.scorer.removeprefix(IMPLICIT) if own_model else keys.policy)
     if plan.experiment.granularity == "stage" or (method, keys.seed) not in plan.experiment.runs():
         return None
     round = plan.experiment.rounds if keys.round < 0 else keys.round

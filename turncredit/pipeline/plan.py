@@ -83,13 +83,13 @@ class Plan:
         experiment = self.experiment
         return Playing((rollout or experiment.rollout).processes, experiment.env.timeout, experiment.policy.sample_gpus)
 
-    def start(self, at: JobKeys) -> str:
+    def warm_start(self, at: JobKeys) -> str:
         """The warm start behind a job, with its agent and tokenizer: the one it makes, its turns' or its method's."""
-        return at.start or self.experiment.start_of(at.policy or at.method)
+        return at.warm_start or self.experiment.start_of(at.policy or at.method)
 
     def agent(self, at: JobKeys) -> AgentSlice:
         """The agent that plays in a job, or that its turns were played with, with its own settings."""
-        start = self.start(at)
+        start = self.warm_start(at)
         if start not in self._agents:
             self._agents[start] = self.experiment.agent_of(start).chosen()
         return self._agents[start]
@@ -192,7 +192,7 @@ class Plan:
 
     def sft_policy(self, at: JobKeys) -> str:
         """The SFT policy behind a job: of the agent of its turns, or of its method."""
-        return self.layout.path("sft_policy", start=self.start(at))
+        return self.layout.path("sft_policy", warm_start=self.warm_start(at))
 
     def policy_before(self, method: str, seed: int, round: int) -> str:
         """The policy that a run's round starts from: its SFT policy in round 1, the previous round's after that."""
@@ -204,7 +204,7 @@ class Plan:
         """The policy that sampled the turns of `at`. Raises UserError for turns that do not belong to any run."""
         shared = of_sft(at.policy)
         if shared != (at.round == 1):
-            should = sampled_by(self.experiment, self.start(at) if shared else at.policy, 1)
+            should = sampled_by(self.experiment, self.warm_start(at) if shared else at.policy, 1)
             raise UserError(
                 f"rollouts/{at.policy}/.../round{at.round:02d}: round 1 is sampled by the SFT policy ({should}), and "
                 "later rounds by the run of a method"
@@ -266,7 +266,7 @@ class Plan:
 
     def settings(self, stage: str, at: JobKeys) -> dict[str, Any]:
         """What determines a job's outputs besides its inputs: its keys and its slice, as its provenance has them."""
-        return {**at.keys, **self.slice(stage, at).model_dump(mode="json")}
+        return {**at.recorded, **self.slice(stage, at).model_dump(mode="json")}
 
     def inputs(self, stage: str, at: JobKeys) -> Inputs:
         """The files and folders that a job reads, by name."""
@@ -288,7 +288,7 @@ class Plan:
 
     def keys(self, at: JobKeys) -> dict[str, str | int]:
         """The keys of a job for its paths: its own, and the warm start behind it."""
-        return {**at.keys, "start": self.start(at)}
+        return {**at.keys, "warm_start": self.warm_start(at)}
 
     def runtime_options(self, stage: str, at: JobKeys) -> Any:
         """The settings of a job that cannot affect its result; None for most stages."""

@@ -42,7 +42,7 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
         )
         for round in passing
     }
-    if plan.method(method).reader == "implicit":
+    if plan.method(method).scorer == "implicit":
         for round in rounds[:-1]:
             turns = plan.turns_at(method, seed, round + 1)
             after[_implicit(plan, method, seed, round)] = plan.read_by("logprobs", turns, method)

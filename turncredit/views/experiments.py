@@ -84,7 +84,7 @@ class RunRound(NamedTuple):
 
 
 #: Stages that play from states of rollouts for some methods, with the key that tells what is played.
-PLAYED_FOR = {"continuations": "continued", "forks": "forked"}
+PLAYED_FOR = {"continuations": "continuations", "forks": "forks"}
 
 
 def played_for(experiment: Experiment) -> dict[tuple[str, str], list[str]]:
@@ -148,8 +148,8 @@ def paid_by(
         readers = [name for name in alike if RunRound(name, *at) in rounds]
         return AUDIT if not readers else readers[0] if len(readers) == 1 else SHARED
     method, policy = keys.get("method"), keys.get("policy")
-    if str(keys.get("reader", "")).startswith(IMPLICIT):
-        method = str(keys["reader"]).removeprefix(IMPLICIT)
+    if str(keys.get("scorer", "")).startswith(IMPLICIT):
+        method = str(keys["scorer"]).removeprefix(IMPLICIT)
     if method is None:
         return SHARED if policy is None or of_sft(str(policy)) else str(policy)
     if policy is None:

@@ -186,7 +186,7 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
         if payer in (SHARED, AUDIT):
             whose = keys.get("policy", keys.get("method"))
             # Every agent has its own warm start.
-            start = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
+            start = "" if keys.get("warm_start", SFT) == SFT else f"-{keys['warm_start']}"
             parent, below, name = SHARED, f"{SHARED}/{whose}", path.stem + start
         else:
             parent, below, name = f"{payer}/seed{keys['seed']}", payer, stage if "method" in keys else path.stem

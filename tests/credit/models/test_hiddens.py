@@ -28,7 +28,7 @@ def window_turns(world, tmp_path_factory):
 
 def made(world, turns, folder, point="observation"):
     """What the stage hiddens writes of these turns, and what it measured."""
-    at = replace(world.turns, read="sft", point=point)
+    at = replace(world.turns, hidden_policy="sft", hidden_position=point)
     ran = world.run("hiddens", at, folder, turns=turns)
     return tables.read(ran.output["hiddens"], "hiddens"), ran.metrics
 
@@ -75,7 +75,7 @@ def test_a_goal_is_stored_once_a_rollout_as_the_mean_of_its_tokens_embeddings(wo
 
 def test_the_table_has_the_turns_keys_and_the_same_bytes_each_time(world, tmp_path):
     path = world.path("turns")
-    at = replace(world.turns, read="sft", point="action")
+    at = replace(world.turns, hidden_policy="sft", hidden_position="action")
     one, two = (world.run("hiddens", at, tmp_path / name, turns=path).output["hiddens"] for name in "ab")
     assert one.read_bytes() == two.read_bytes()
     table = tables.read(one, "hiddens")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.credit.models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, models
 from turncredit.credit.models import replay, train
-from turncredit.credit.models.protocol import load_kind
+from turncredit.credit.models.protocol import ModelSettings, load_kind
 from turncredit.credit.models.settings import (
     kinds,
     learns_from_credits,
@@ -155,8 +156,20 @@ def test_the_kinds_say_what_they_learn_from_and_what_they_require() -> None:
         assert required_capabilities(experiment, "mine") == wanted
 
 
-AS_PUBLISHED = {"lambda_value": 1.0, "lambda_progress": 0.01, "lambda_rank": 0.1, "read": "current", "point": "action"}
-FORMER = {"lambda_value": 0.0, "lambda_progress": 0.0, "lambda_rank": 0.1, "read": "sft", "point": "observation"}
+AS_PUBLISHED = {
+    "lambda_value": 1.0,
+    "lambda_progress": 0.01,
+    "lambda_rank": 0.1,
+    "hidden_policy": "current",
+    "hidden_position": "action",
+}
+FORMER = {
+    "lambda_value": 0.0,
+    "lambda_progress": 0.0,
+    "lambda_rank": 0.1,
+    "hidden_policy": "sft",
+    "hidden_position": "observation",
+}
 
 
 @pytest.mark.parametrize(
@@ -209,3 +222,22 @@ def test_settings_are_checked_without_torch() -> None:
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_settings_are_recorded_under_the_names_of_older_versions_and_read_back(tmp_path: Path) -> None:
+    kind = load_kind("turn_value")
+    settings = kind.settings_from({"hidden_policy": "current", "hidden_position": "action"})
+    recorded = settings.recorded()
+    assert (recorded["read"], recorded["point"]) == ("current", "action")
+    assert kind.recorded_settings(recorded) == settings
+    train.save(train.fresh("turn_value", settings, HIDDEN_SIZE, seed=0), tmp_path)
+    assert json.loads((tmp_path / train.RECORD).read_text())["settings"] == recorded
+
+
+@pytest.mark.parametrize(("old", "new"), [("read", "hidden_policy"), ("point", "hidden_position")])
+def test_an_old_setting_is_refused_with_its_new_name(old: str, new: str) -> None:
+    experiment = from_mapping({"define": {"mine": {"base": "turn_value", "model": {old: "current"}}}})
+    with pytest.raises(UserError, match=rf"{old} is now {new}: write model\.{new}"):
+        model_settings(experiment, "mine")
+    with pytest.raises(UserError, match=rf"the setting {old} of credit models is now {new}"):
+        type("Mine", (ModelSettings,), {"__annotations__": {old: "str"}, old: "action"})

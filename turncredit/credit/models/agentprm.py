@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class AgentPRMSettings(TurnValueSettings):
     """The network and training of `turn_value`, read after the action. `gamma` is that of the paper's code."""
 
-    point: Literal["observation", "action"] = "action"
+    hidden_position: Literal["observation", "action"] = "action"
     gamma: float = Field(0.95, ge=0, le=1)
 
 

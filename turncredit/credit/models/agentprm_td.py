@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class AgentPRMTDSettings(TurnValueSettings):
     """The network and training of `turn_value`, read after the action. `lam` and `beta` are the paper's."""
 
-    point: Literal["observation", "action"] = "action"
+    hidden_position: Literal["observation", "action"] = "action"
     lam: float = Field(0.95, ge=0, le=1)
     beta: float = Field(1.0, ge=0)
 

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import model_validator
 
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError
@@ -33,15 +34,39 @@ if TYPE_CHECKING:
     from turncredit.data.turns import Turns
 
 
+#: Names before version 0.4. Records on disk keep them, so that older results stay valid.
+OLD_NAMES = {"read": "hidden_policy", "point": "hidden_position"}
+
+
 class ModelSettings(Closed):
     """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
 
-    read    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
-    point   after the observation, before the action; or after the action's last token
+    hidden_policy    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
+    hidden_position  after the observation, before the action; or after the action's last token
     """
 
-    read: Literal["sft", "current"] = "sft"
-    point: Literal["observation", "action"] = "observation"
+    hidden_policy: Literal["sft", "current"] = "sft"
+    hidden_position: Literal["observation", "action"] = "observation"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_old_keys(cls, data: Any) -> Any:
+        for old, new in OLD_NAMES.items():
+            if isinstance(data, Mapping) and old in data:
+                raise ValueError(f"{old} is now {new}: write model.{new}")
+        return data
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for old, new in OLD_NAMES.items():
+            if old in cls.model_fields:
+                raise UserError(f"{cls.__name__}: the setting {old} of credit models is now {new}")
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings as plain data, under the names that records on disk have (`OLD_NAMES`)."""
+        old_of = {new: old for old, new in OLD_NAMES.items()}
+        return {old_of.get(name, name): value for name, value in self.model_dump(mode="json").items()}
 
 
 class ModelKind(ABC):
@@ -64,6 +89,10 @@ class ModelKind(ABC):
     def settings_from(self, data: Mapping[str, Any]) -> ModelSettings:
         """Settings of this kind from plain data. Raises pydantic's ValidationError."""
         return type(self.settings).model_validate(data)
+
+    def recorded_settings(self, data: Mapping[str, Any]) -> ModelSettings:
+        """Settings of this kind from a record on disk (`ModelSettings.recorded`). Raises pydantic's ValidationError."""
+        return self.settings_from({OLD_NAMES.get(name, name): value for name, value in data.items()})
 
     @abstractmethod
     def network(self, width: int, settings: Any) -> nn.Module:

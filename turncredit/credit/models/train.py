@@ -231,7 +231,7 @@ def save(model: CreditModel, folder: Path) -> None:
         save_file(model.moments, folder / MOMENTS)
     record = {
         "kind": model.kind,
-        "settings": model.settings.model_dump(),
+        "settings": model.settings.recorded(),
         "width": model.width,
         "steps": model.steps,
     }
@@ -244,7 +244,7 @@ def load(folder: str | Path) -> CreditModel:
     provenance.verify(folder)
     try:
         record = json.loads((folder / RECORD).read_text())
-        settings = load_kind(record["kind"]).settings_from(record["settings"])
+        settings = load_kind(record["kind"]).recorded_settings(record["settings"])
         model = fresh(record["kind"], settings, record["width"], seed=0)
         model.network.load_state_dict(load_file(folder / WEIGHTS))
         model.moments = load_file(folder / MOMENTS) if (folder / MOMENTS).exists() else {}

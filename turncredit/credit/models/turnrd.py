@@ -50,8 +50,8 @@ class TurnRDSettings(ModelSettings):
     lambda_progress weight of the prior of the attention on turns where progress changes (the paper: .01)
     """
 
-    read: Literal["sft", "current"] = "current"
-    point: Literal["observation", "action"] = "action"
+    hidden_policy: Literal["sft", "current"] = "current"
+    hidden_position: Literal["observation", "action"] = "action"
     hidden: int = Field(128, ge=4)
     layers: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)

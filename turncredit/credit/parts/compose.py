@@ -12,9 +12,10 @@ normaliser   f(turns, advantage_N, **params) -> advantage_N
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
-Reader = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
+Scorer = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Part:
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
                `turncredit.credit.models`, or the dotted name of a module anywhere
     model_settings   settings of that model which are not its kind's defaults; a configuration's `model` goes first
-    reader     the reader of the second pass that writes the side table `logprobs`, for a part that reads it
+    scorer     the scorer of the second pass that writes the side table `logprobs`, for a part that reads it
     continuations   how many continuations from each state the side table `continuations` has unless the configuration
                says otherwise, for a part that reads it
     forks      how many forks of each task's rollouts there are unless the configuration says otherwise, for a part
@@ -55,6 +56,7 @@ class Part:
     adds       what a shaper changes
     neutral    the parameters at which a turn term leaves the estimator's advantage as it is, bit for bit; none where
                there are no such parameters. The invariant `alpha_one` checks them
+    reader     the former name of `scorer`
     """
 
     name: str
@@ -65,12 +67,18 @@ class Part:
     asks: Ask | None = None
     model: str | None = None
     model_settings: Mapping[str, Any] = field(default_factory=dict)
-    reader: Reader | None = None
+    scorer: Scorer | None = None
     continuations: int | None = None
     forks: int | None = None
     adds: tuple[Bonus, ...] = ()
     neutral: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    reader: InitVar[Scorer | None] = None
+
+    def __post_init__(self, reader: Scorer | None) -> None:
+        if reader is not None:
+            warnings.warn(f"part {self.name}: `reader` is now `scorer`", FutureWarning, stacklevel=3)
+            object.__setattr__(self, "scorer", reader)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -83,7 +91,7 @@ class Part:
         read = {
             "labels": self.asks,
             "values": self.model,
-            "logprobs": self.reader,
+            "logprobs": self.scorer,
             "continuations": self.continuations,
         }
         return tuple(name for name, wanted in read.items() if wanted)
@@ -169,12 +177,12 @@ class Method:
         return {name: value for part in self.parts for name, value in part.model_settings.items()}
 
     @property
-    def reader(self) -> Reader | None:
-        """The reader of the second pass that writes the side table `logprobs`; None if the method does not read it.
+    def scorer(self) -> Scorer | None:
+        """The scorer of the second pass that writes the side table `logprobs`; None if the method does not read it.
 
-        Raises UserError for a composition whose parts need two readers.
+        Raises UserError for a composition whose parts need two scorers.
         """
-        return self._one_of("reader", "read the log-probabilities of two readers")
+        return self._one_of("scorer", "read the log-probabilities of two scorers")
 
     @property
     def continuations(self) -> int | None:

@@ -8,7 +8,7 @@ from turncredit.data.turns import Turns
 
 
 def gold_mean_logprob_N(turns: Turns, method: str) -> np.ndarray:
-    """The mean log-probability (N) of the gold answer's tokens, had each turn given it (readers `gold`, `gold_sft`)."""
+    """The mean log-probability (N) of the gold answer's tokens, had each turn given it (scorers `gold`, `gold_sft`)."""
     table = turns.side_table("logprobs", method)
     return table.numbers("logprob", method) / np.maximum(table.numbers("tokens", method), 1)
 

@@ -119,7 +119,7 @@ def disk(plan: Plan) -> dict[str, float]:
     audited = len({at for at in plan.audited if at.round > 1})
     kept = min(rounds, 2 if experiment.granularity == "stage" else len(experiment.blocks()) + 1) if last else rounds
     policies = runs * kept + (audited if last else 0)
-    implicit = [name for name in experiment.trained() if plan.method(name).reader == "implicit"]
+    implicit = [name for name in experiment.trained() if plan.method(name).scorer == "implicit"]
     models = len(implicit) * len(experiment.seeds) * (kept if last else max(0, rounds - 1))
     folder = saved(experiment, model, moments=experiment.update.keep_optimizer)
     base = BYTES["float32" if experiment.policy.source == "scratch" else "bfloat16"] * model.parameters

@@ -26,7 +26,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
     """How the policy plays; the number of continuations is among the keys."""
     return Config(
         **played_with(plan, at),
-        continuations=named_continuations(at.continued),
+        continuations=named_continuations(at.continuations),
         slots=plan.sampling(at.policy).slots,
     )
 
@@ -70,12 +70,12 @@ def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     settings = continuations_of(plan.experiment, method)
     if settings is None:
         raise UserError(f"continuations: the method '{method}' reads no continuations")
-    return plan.beside(turns, continued=continuations_name(settings))
+    return plan.beside(turns, continuations=continuations_name(settings))
 
 
 def gpu_work(work: Work) -> Played:
     """The same number from every state; one in any case, if the budget is small (rollouts/continuations.py)."""
-    states, settings = work.rollouts * work.turns, named_continuations(work.at.continued)
+    states, settings = work.rollouts * work.turns, named_continuations(work.at.continuations)
     per_state = settings.per_state or 1
     if settings.budget_turns is not None:
         per_state = max(1, min(per_state, int(settings.budget_turns / (states * work.turns_left))))
@@ -87,15 +87,15 @@ STAGE = Stage(
     name="continuations",
     after="measures",
     phase="signal",
-    message="Continuations ({continued}) of the rollouts of {policy}, seed {seed}, round {round}",
-    makes={"continuations": table("continuations", f"{ROLLOUTS}/continuations", "{continued}")},
+    message="Continuations ({continuations}) of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"continuations": table("continuations", f"{ROLLOUTS}/continuations", "{continuations}")},
     folder=ROLLOUTS,
-    file="continuations-{continued}",
+    file="continuations-{continuations}",
     part=Config,
     slice=config,
     inputs=inputs,
     run=run,
-    varies_by=("policy", "continued"),
+    varies_by=("policy", "continuations"),
     runtime_options=runtime_options,
     warning=warning,
     needed=needed,

@@ -25,7 +25,7 @@ class Config(Slice):
 def config(plan: Plan, at: JobKeys) -> Config:
     """The model behind the method."""
     kind, settings = plan.model(at.method)
-    return Config(kind=kind, settings=settings.model_dump(mode="json"))
+    return Config(kind=kind, settings=settings.recorded())
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
@@ -54,7 +54,7 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.credit.models.train import check_settings, load, next_model, save
 
     config, at = job.config, job.at
-    settings = load_kind(config.kind).settings_from(config.settings)
+    settings = load_kind(config.kind).recorded_settings(config.settings)
     previous = next((load(folder) for folder in job.paths("previous")), None)
     if previous is not None:
         check_settings(previous, settings, job.paths("previous")[0])

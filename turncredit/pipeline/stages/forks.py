@@ -28,7 +28,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
     """How the policy plays; the number of forks is among the keys."""
     return Config(
         **played_with(plan, at),
-        per_task=named_forks(at.forked),
+        per_task=named_forks(at.forks),
         slots=plan.sampling(at.policy).slots,
     )
 
@@ -66,28 +66,28 @@ def needed(plan: Plan, method: str) -> bool:
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:
     """Their number of each task is a key."""
     per_task = plan.forks_per_task(method)
-    return None if per_task is None else plan.beside(turns, forked=forks_name(per_task))
+    return None if per_task is None else plan.beside(turns, forks=forks_name(per_task))
 
 
 def gpu_work(work: Work) -> Played:
     """Those of all tasks side by side, those of one task one after the other (docs/methods/carl.md)."""
     tasks = work.rollout.tasks
-    return Played(tasks * named_forks(work.at.forked), work.turns_left, tasks)
+    return Played(tasks * named_forks(work.at.forks), work.turns_left, tasks)
 
 
 STAGE = Stage(
     name="forks",
     after="continuations",
     phase="signal",
-    message="Forks ({forked}) of the rollouts of {policy}, seed {seed}, round {round}",
-    makes={"forks": table("forks", f"{ROLLOUTS}/forks", "{forked}")},
+    message="Forks ({forks}) of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"forks": table("forks", f"{ROLLOUTS}/forks", "{forks}")},
     folder=ROLLOUTS,
-    file="forks-{forked}",
+    file="forks-{forks}",
     part=Config,
     slice=config,
     inputs=inputs,
     run=run,
-    varies_by=("policy", "forked"),
+    varies_by=("policy", "forks"),
     runtime_options=runtime_options,
     needed=needed,
     keys=keys,

@@ -29,13 +29,13 @@ def config(plan: Plan, at: JobKeys) -> Config:
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The frozen SFT policy, or the one that sampled; and the turns."""
-    policy = plan.sft_policy(at) if at.read == SFT else plan.sampler(at)
+    policy = plan.sft_policy(at) if at.hidden_policy == SFT else plan.sampler(at)
     return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
 
 
 def runtime_options(plan: Plan, at: JobKeys) -> str:
     """The name of the frozen SFT policy, for the record."""
-    return plan.start(at)
+    return plan.warm_start(at)
 
 
 def run(job: Job) -> dict[str, float]:
@@ -47,8 +47,8 @@ def run(job: Job) -> dict[str, float]:
     table = hiddens(
         job.policy("policy"),
         turns,
-        reader=job.runtime_options if at.read == SFT else None,
-        point=at.point,  # type: ignore[arg-type]
+        reader=job.runtime_options if at.hidden_policy == SFT else None,
+        point=at.hidden_position,  # type: ignore[arg-type]
         tokens_per_pass=config.tokens_per_pass,
         where=job.path("turns"),
     )
@@ -72,17 +72,19 @@ def needed(plan: Plan, method: str) -> bool:
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """Whose states, and where in a turn. In round 1 the SFT policy is the current one."""
     _, model = plan.model(method)
-    return plan.beside(turns, read=SFT if turns.round == 1 else model.read, point=model.point)
+    return plan.beside(
+        turns, hidden_policy=SFT if turns.round == 1 else model.hidden_policy, hidden_position=model.hidden_position
+    )
 
 
 STAGE = Stage(
     name="hiddens",
     after="label",
     phase="signal",
-    message="Hidden states ({read}, {point}) of the rollouts of {policy}, seed {seed}, round {round}",
-    makes={"hiddens": table("hiddens", f"{ROLLOUTS}/hiddens", "{read}-{point}")},
+    message="Hidden states ({hidden_policy}, {hidden_position}) of rollouts of {policy}, seed {seed}, round {round}",
+    makes={"hiddens": table("hiddens", f"{ROLLOUTS}/hiddens", "{hidden_policy}-{hidden_position}")},
     folder=ROLLOUTS,
-    file="hiddens-{read}-{point}",
+    file="hiddens-{hidden_policy}-{hidden_position}",
     part=Config,
     slice=config,
     inputs=inputs,

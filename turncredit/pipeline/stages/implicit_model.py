@@ -47,7 +47,7 @@ def settings(experiment: Experiment, method: str) -> Settings:
 def config(plan: Plan, at: JobKeys) -> Config:
     """The model's settings; beta is the one of the method's rewards."""
     experiment, method = plan.experiment, plan.method(at.method)
-    part = next((part for part in method.parts if part.reader == "implicit"), None)
+    part = next((part for part in method.parts if part.scorer == "implicit"), None)
     if part is None:
         raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
     model_settings = settings(experiment, at.method)
@@ -108,7 +108,7 @@ def run(job: Job) -> dict[str, float]:
 
 def needed(plan: Plan, method: str) -> bool:
     """Whether the method's credit is that of an implicit reward model."""
-    return plan.method(method).reader == "implicit"
+    return plan.method(method).scorer == "implicit"
 
 
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:

@@ -58,7 +58,7 @@ def run(job: Job) -> dict[str, float]:
         labels = label_turns(
             turns,
             judge,
-            ask=job.at.ask,  # type: ignore[arg-type]
+            ask=job.at.question,  # type: ignore[arg-type]
             cache=cache,
             where=job.path("turns"),
             progress=lambda done: progress(done, turns.num_rows),
@@ -74,17 +74,17 @@ def needed(plan: Plan, method: str) -> bool:
 
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """The judge and the question are keys, so that methods with the same question share its labels."""
-    return plan.beside(turns, judge=judge_name(plan.experiment.judge), ask=ask_of(plan.method(method)))
+    return plan.beside(turns, judge=judge_name(plan.experiment.judge), question=ask_of(plan.method(method)))
 
 
 STAGE = Stage(
     name="label",
     after="forks",
     phase="signal",
-    message="Labels ({ask}) of the rollouts of {policy}, seed {seed}, round {round}, by {judge}",
-    makes={"labels": table("labels", f"{ROLLOUTS}/labels", "{judge}-{ask}")},
+    message="Labels ({question}) of the rollouts of {policy}, seed {seed}, round {round}, by {judge}",
+    makes={"labels": table("labels", f"{ROLLOUTS}/labels", "{judge}-{question}")},
     folder=ROLLOUTS,
-    file="label-{judge}-{ask}",
+    file="label-{judge}-{question}",
     part=Config,
     slice=config,
     inputs=inputs,

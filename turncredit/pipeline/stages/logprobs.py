@@ -1,6 +1,6 @@
 """Stage `logprobs`: a second pass over a round's turns, for methods that need another log-probability of each response.
 
-The key `reader` says which policy reads: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts
+The key `scorer` says which policy reads: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts
 that say how the rollout ended; `implicit-<method>`, the method's implicit reward model; `gold` and `gold_sft`, the
 policy that sampled and the SFT policy, which read the gold answer in place of the response. Log-probabilities are at
 the temperature that the turns were sampled at, like the recorded ones.
@@ -42,8 +42,8 @@ GOLD = ("gold", "gold_sft")
 
 def config(plan: Plan, at: JobKeys) -> Config:
     """What of `policy` and `update` reading needs; in hindsight, `env.name` and `agent`; for gold answers, both."""
-    experiment, gold = plan.experiment, at.reader in GOLD
-    writes, agent = gold or at.reader == "hindsight", plan.agent(at)
+    experiment, gold = plan.experiment, at.scorer in GOLD
+    writes, agent = gold or at.scorer == "hindsight", plan.agent(at)
     return Config(
         dtype=experiment.policy.dtype,
         tokens_per_pass=experiment.update.tokens_per_pass,
@@ -55,28 +55,28 @@ def config(plan: Plan, at: JobKeys) -> Config:
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
     """The turns, the policy that reads them, and the one that sampled, with which it is compared.
 
-    No policy where the reader is the one that sampled, with the same prompts: its log-probabilities are recorded. For
+    No policy where the scorer is the one that sampled, with the same prompts: its log-probabilities are recorded. For
     gold answers the training games as well.
     """
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
-    if at.reader in GOLD:
+    if at.scorer in GOLD:
         games = {"tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
-        if at.reader == "gold" or at.round == 1:
+        if at.scorer == "gold" or at.round == 1:
             return {**turns, **games, "policy": plan.sampler(at)}
         return {**turns, **games, "policy": plan.sft_policy(at), "sampler": plan.sampler(at)}
-    if at.reader == "hindsight":
+    if at.scorer == "hindsight":
         return {**turns, "policy": plan.sampler(at), **plan.plugin_files(at)}
     if at.round == 1:
         return turns
     path = plan.layout.path
-    sft = at.reader == SFT
-    reader = plan.sft_policy(at) if sft else path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))
-    return {**turns, "policy": reader, "sampler": plan.sampler(at)}
+    sft = at.scorer == SFT
+    scorer = plan.sft_policy(at) if sft else path("implicit", at.keys, method=at.scorer.removeprefix(IMPLICIT))
+    return {**turns, "policy": scorer, "sampler": plan.sampler(at)}
 
 
 def runtime_options(plan: Plan, at: JobKeys) -> str:
     """The name of the frozen SFT policy, for the record."""
-    return plan.start(at)
+    return plan.warm_start(at)
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
@@ -92,10 +92,10 @@ def warning(metrics: Mapping[str, float]) -> str | None:
 def run(job: Job) -> dict[str, float]:
     """Write the log-probabilities; returns how many tokens were read for them, and how the two policies' differ.
 
-    The policy that sampled is read in the same way as the reader it is compared with: equal policies then have a
+    The policy that sampled is read in the same way as the scorer it is compared with: equal policies then have a
     log-ratio of exactly 0, whatever sampled the turns, and not rounding noise. In hindsight the recorded
     log-probabilities are enough; a turn whose context with the outcome is longer than the model can read keeps them,
-    and `unread` counts these. `log_ratio` is the mean over turns of log pi_reader - log pi_old, `log_ratio_rms` its
+    and `unread` counts these. `log_ratio` is the mean over turns of log pi_scorer - log pi_old, `log_ratio_rms` its
     root mean square.
     """
     from turncredit.data.columns import sums_of
@@ -104,9 +104,9 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.training.sequences import contexts
 
     at, where = job.at, job.path("turns")
-    if at.reader in GOLD:
+    if at.scorer in GOLD:
         return _run_gold(job)
-    hindsight = at.reader == "hindsight"
+    hindsight = at.scorer == "hindsight"
     turns = job.table("turns", columns=second_pass.HINDSIGHT_COLUMNS if hindsight else second_pass.COLUMNS)
     check_logprobs(turns, where)
     sampled_N = logprob_N = sums_of(turns.column("response_logprobs"))
@@ -123,9 +123,9 @@ def run(job: Job) -> dict[str, float]:
         logprob_N[unread] = sampled_N[unread]
         if not hindsight:  # the one that sampled is trained next, and need not have this one beside it in memory
             job.policy("policy").release()
-    reader = job.runtime_options if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
-    reader_N = turns.column("policy_id") if hindsight else pa.repeat(reader, turns.num_rows)
-    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N))
+    scorer = job.runtime_options if at.scorer == SFT or at.round == 1 else round_name(at.scorer, at.seed, at.round)
+    scorer_N = turns.column("policy_id") if hindsight else pa.repeat(scorer, turns.num_rows)
+    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, scorer_N))
     ratio_N = logprob_N - sampled_N
     return {
         "turns": float(turns.num_rows),
@@ -151,8 +151,8 @@ def _run_gold(job: Job) -> dict[str, float]:
     sampled_N = _read(job, "sampler", turns, sequences) if "sampler" in job.input else logprob_N
     tokens_N = [len(scored[task].answer) for task in turns.column("task_id").to_pylist()]
     frozen = pa.repeat(job.runtime_options, turns.num_rows)
-    reader_N = turns.column("policy_id") if at.reader == "gold" else frozen
-    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N, tokens_N))
+    scorer_N = turns.column("policy_id") if at.scorer == "gold" else frozen
+    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, scorer_N, tokens_N))
     return {
         "turns": float(turns.num_rows),
         "tokens": float(sum(len(sequence.ids) for sequence in sequences) * (1 + ("sampler" in job.input))),
@@ -229,24 +229,24 @@ def needed(plan: Plan, method: str) -> bool:
 
 
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
-    """The reader is a key; each method with an implicit reward model has one of its own."""
-    reader = plan.method(method).reader or ""
-    return plan.beside(turns, reader=f"{IMPLICIT}{method}" if reader == "implicit" else reader)
+    """The scorer is a key; each method with an implicit reward model has one of its own."""
+    scorer = plan.method(method).scorer or ""
+    return plan.beside(turns, scorer=f"{IMPLICIT}{method}" if scorer == "implicit" else scorer)
 
 
 STAGE = Stage(
     name="logprobs",
     after="implicit_model",
     phase="signal",
-    message="Second pass ({reader}) over the rollouts of {policy}, seed {seed}, round {round}",
-    makes={"logprobs": table("logprobs", f"{ROLLOUTS}/logprobs", "{reader}")},
+    message="Second pass ({scorer}) over the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"logprobs": table("logprobs", f"{ROLLOUTS}/logprobs", "{scorer}")},
     folder=ROLLOUTS,
-    file="logprobs-{reader}",
+    file="logprobs-{scorer}",
     part=Config,
     slice=config,
     inputs=inputs,
     run=run,
-    varies_by=("reader", "policy"),
+    varies_by=("scorer", "policy"),
     runtime_options=runtime_options,
     warning=warning,
     needed=needed,

@@ -28,7 +28,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
     """`audit.pages` and the audit's methods."""
     experiment = plan.experiment
     runs = experiment.audit.runs
-    whose = start_words(plan.start(at)) if of_sft(at.policy) else at.policy
+    whose = start_words(plan.warm_start(at)) if of_sft(at.policy) else at.policy
     return Config(
         title=f"{experiment.experiment}: rollouts of {whose}, seed {at.seed}, round {at.round}",
         first=at.policy if at.policy in runs else next(iter(runs), None),

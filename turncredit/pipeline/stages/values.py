@@ -27,7 +27,7 @@ def run(job: Job) -> dict[str, float]:
 
     config, at = job.config, job.at
     model = load(job.path("model"))
-    check_settings(model, load_kind(config.kind).settings_from(config.settings), job.path("model"))
+    check_settings(model, load_kind(config.kind).recorded_settings(config.settings), job.path("model"))
     turns = job.table("turns", columns=replay.COLUMNS)
     measures = job.table("measures", "measures") if "measures" in job.input else None
     view, rollouts = replay.load(turns, job.table("hiddens", "hiddens"), measures=measures, where=job.path("turns"))

@@ -23,8 +23,8 @@ _WHO = (
 #: column, the stage and the name of the metric that it sums, heading, meaning
 _COUNTED = (
     ("turns", "rollout", "turns", "training turns", "turns played for training"),
-    ("continued", "continuations", "turns", "continuation turns", "turns played from states of training rollouts"),
-    ("forked", "forks", "turns", "fork turns", "turns of training rollouts that forked from states of others"),
+    ("continuations", "continuations", "turns", "continuation turns", "turns played from states of training rollouts"),
+    ("forks", "forks", "turns", "fork turns", "turns of training rollouts that forked from states of others"),
     ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy sampled in training rollouts"),
     ("steps", "update", "steps", "optimiser steps", "steps of the policy's optimiser"),
     ("sequences", "update", "sequences", "sequences", "sequences in the update's minibatches"),

@@ -25,7 +25,7 @@ def judged(results: Results) -> list[Grid]:
 
     Intervals by task group (the turns of one group are not independent). No grid without role labels or ground truth.
     """
-    if not any(results.layout.find("labels", ask="role")):
+    if not any(results.layout.find("labels", question="role")):
         return []
     source = _FROM.format(experiment=quoted(results.folder.name))
     query = (

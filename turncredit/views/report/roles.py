@@ -27,7 +27,7 @@ def role_shares(layouts: Sequence[Layout]) -> pa.Table:
 
     No rows, and no columns, without role labels.
     """
-    files = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
+    files = ((layout, labels) for layout in layouts for labels in layout.find("labels", question="role"))
     parts = [part for layout, labels in files if (part := _labelled(layout, labels)) is not None]
     if not parts:
         return pa.table({})
