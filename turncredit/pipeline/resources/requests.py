@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from functools import lru_cache
 
 from turncredit.config import ResourceConfig
 from turncredit.config.stages import policy_stages
@@ -65,6 +66,7 @@ def ordered(stages: Collection[str]) -> list[str]:
     return [stage for stage in (*policy_stages(), "label") if stage in stages]
 
 
+@lru_cache(maxsize=256)  # jobs of a thousand runs ask for the same few stages
 def resource(plan: Plan, stage: str) -> ResourceConfig:
     """What a job of `stage` asks for: as configured, the rest from the model's size and the work."""
     given, gpu = plan.experiment.resource(stage), plan.experiment.gpus(stage)
