@@ -32,11 +32,11 @@ class Counting:
         return f"you are at {NUMBERS[self.at]}"
 
     def step(self, action: str) -> Step:
-        valid = action == NUMBERS[self.at + 1]
-        self.at, self.turn = self.at + valid, self.turn + 1
+        right = action == NUMBERS[self.at + 1]
+        self.at, self.turn = self.at + right, self.turn + 1
         won = self.at == self.last
-        seen = f"you are at {NUMBERS[self.at]}" if valid else "that is not the next number"
-        return Step(seen, float(won), won or self.turn == self.horizon, success=won, valid=valid)
+        seen = f"you are at {NUMBERS[self.at]}" if right else "that is not the next number"
+        return Step(seen, float(won), won or self.turn == self.horizon, success=won, valid=action in NUMBERS)
 
     def close(self) -> None: ...
 

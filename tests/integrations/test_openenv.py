@@ -292,8 +292,7 @@ def test_it_tells_its_health_its_name_and_its_schemas(household):
     [
         (("household", {"horizon": 0}, "train"), "--settings: horizon: input should be greater"),
         (("household", {"rooms_": 1}, "train"), r"--settings: unknown key 'rooms_' \(did you mean 'rooms'\?\)"),
-        ((own.__file__, {}, "train"), "only built-in environments can be served"),
-        (("appworld", {}, "train"), "'appworld': cannot be served: its steps are coroutines"),
+        ((f"{own.__file__}:NOTHING", {}, "train"), "has no NOTHING"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(arguments, error):
@@ -434,3 +433,23 @@ def test_json_that_is_nested_too_deeply_is_invalid(household):
     (answer,) = over_a_socket(household, "[" * 50_000)
     assert answer["data"]["code"] == "INVALID_JSON"
     assert talk(household, lambda client: client.post("/reset", data="[" * 50_000)).status == 422
+
+
+@pytest.mark.parametrize("kind", ["Doors", "Slow"])
+def test_an_environment_of_ones_own_is_served_also_with_coroutines(kind, tmp_path):
+    path = tmp_path / "my_env.py"
+    path.write_text(f"from tests.envs import own\nENVIRONMENT = own.environment(own.{kind})\n")
+    served = openenv.tasks(str(path), {}, "train", 2, 0)
+    answers = over_a_socket(served, reset(), *[step("open")] * 3, step("open"))
+    assert [answer["data"].get("reward") for answer in answers[1:4]] == [0.0, 0.0, 1.0]
+    assert answers[3]["data"]["observation"]["success"]
+    assert answers[4]["data"]["message"] == "the rollout has ended; reset first"
+
+
+def test_an_error_in_an_environment_of_ones_own_is_told_to_the_client(tmp_path):
+    path = tmp_path / "my_env.py"
+    tasks = 'make_tasks=lambda *_: [{"task_id": "raises", "goal": "pass."}]'
+    path.write_text(f"from tests.envs import own\nENVIRONMENT = own.environment(own.Faulty, {tasks})\n")
+    *_, failed = over_a_socket(openenv.tasks(str(path), {}, "train", 1, 0), reset(), step("open"), step("open"))
+    assert failed["type"] == "error"
+    assert "step() raised ValueError: the hinge broke (task 'raises', turn 1)" in failed["data"]["message"]

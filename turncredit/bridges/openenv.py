@@ -12,8 +12,9 @@ HTTP: `POST /reset`, `POST /step`, `GET /state`, and `GET /health`, `/metadata`,
 fresh environment for every HTTP request, so nothing can be played. Here a rollout is continued by the `episode_id` that
 `/reset` was given or has returned. Sessions of both kinds are bounded in number, and end when they are idle.
 
-An environment may run in another process (`Environment.guarded`) or ask another machine (`Environment.remote`). It is
-then called in a thread, one call at a time, so that a call that hangs stops neither the server nor its end.
+An environment may run in another process (`Environment.guarded`), ask another machine (`Environment.remote`), or be
+the user's own. It is then called in a thread, one call at a time, so that a call that hangs stops neither the server
+nor its end.
 
 The server is aiohttp, which the package depends on anyway. OpenEnv's own needs FastAPI, uvicorn and websockets.
 """
@@ -39,6 +40,7 @@ import turncredit
 from turncredit import envs
 from turncredit.config import validated
 from turncredit.envs.environment import Environment
+from turncredit.envs.guard import open_guarded
 from turncredit.errors import UserError
 from turncredit.rollouts.tasks import split_rows
 
@@ -50,6 +52,8 @@ HEARTBEAT = 30.0
 """Seconds between pings, which show whether a client is still connected."""
 PATIENCE = 60.0
 """Seconds after which a guarded environment's engine hangs: it is ended, and the call starts it again."""
+CALL_SECONDS = 60.0
+"""Seconds that a call of the user's own environment may take."""
 
 #: HTTP status by error code; 400 for the others
 STATUS = {"CAPACITY_REACHED": 503, "SESSION_ERROR": 404, "INVALID_JSON": 422, "VALIDATION_ERROR": 422}
@@ -137,7 +141,16 @@ class Served:
         self.environment, self.settings, self.rows = environment, settings, rows
         self._by_id = {row["task_id"]: row for row in rows}
         self._next = cycle(rows)
-        self.waits = environment.guarded or (environment.remote is not None and environment.remote(settings))
+        self._ours = envs.is_ours(environment) and not environment.concurrent
+        remote = environment.remote is not None and environment.remote(settings)
+        self.waits = environment.guarded or remote or not self._ours
+
+    def open(self, task: Mapping[str, Any]) -> Any:
+        """A fresh rollout of a task. An environment of the user's own is guarded: its errors name it and the task."""
+        if not self._ours:
+            return open_guarded(self.environment, task, self.settings, CALL_SECONDS)
+        assert self.environment.open_task is not None
+        return self.environment.open_task(task, self.settings)
 
     def task(self, options: Reset) -> Mapping[str, Any]:
         """The task that a reset asks for. Raises Refused for an unknown one."""
@@ -161,8 +174,7 @@ class Session:
         """Start a rollout; the first observation, without a reward."""
         task = self._served.task(options)
         self.close()
-        assert self._served.environment.open_task is not None
-        self._env = self._served.environment.open_task(task, self._served.settings)
+        self._env = self._served.open(task)
         self._task = task
         self.state = State(episode_id=options.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
         return self._shown(self._env.reset(), None, success=False, valid=True)
@@ -289,18 +301,15 @@ def _call(result: Future, function: Callable[..., Any], arguments: tuple[Any, ..
 
 
 def tasks(name: str, settings: Mapping[str, Any], split: str, count: int, seed: int) -> Served:
-    """A built-in environment with its first `count` tasks of a split. Raises UserError."""
+    """An environment with its first `count` tasks of a split. Raises UserError."""
     environment = envs.load(name)
-    if not envs.is_ours(environment):
-        raise UserError(f"environment '{name}': only built-in environments can be served, and this is one of your own")
-    if environment.concurrent:
-        raise UserError(f"environment '{name}': cannot be served: its steps are coroutines; serve another one")
     checked = validated(environment.Settings, {**environment.served, **settings}, "", "--settings")
     rows = split_rows(environment, split, count, seed, checked)
     if not rows:
         raise UserError(f"environment '{name}': the split '{split}' has no tasks; choose another --split")
-    environment.open_task(rows[0], checked).close()  # type: ignore[misc]  # so that no client waits for an index
-    return Served(environment, checked, rows)
+    served = Served(environment, checked, rows)
+    served.open(rows[0]).close()  # so that no client waits for an index
+    return served
 
 
 def application(served: Served, sessions: int, idle: float) -> web.Application:

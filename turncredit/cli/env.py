@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,12 +12,15 @@ from turncredit import envs
 from turncredit.envs.protocol import CAPABILITIES
 from turncredit.errors import UserError
 
+if TYPE_CHECKING:
+    from turncredit.config import EnvSlice
+
 
 class EnvironmentGroup(TyperGroup):
-    """`list`, `serve`, and a sub-command for each environment that has its own commands."""
+    """Commands for all environments, and a sub-command for each environment that has its own."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """`list`, `serve` and the names of the environments that have commands."""
+        """The commands for all environments, and the names of the environments that have commands."""
         return [*super().list_commands(ctx), *(name for name in envs.playable() if _commands(name))]
 
     def get_command(self, ctx: Any, name: str) -> Any:
@@ -47,13 +50,21 @@ def _root() -> None:
     """List environments, and run their commands."""
 
 
+EnvironmentArgument = Annotated[
+    str, typer.Argument(metavar="ENVIRONMENT", help="household, an installed environment, or my_env.py (or :NAME).")
+]
+SettingsOption = Annotated[str, typer.Option(help="Its settings, as YAML: '{horizon: 30}'.")]
+
+
 @app.command("list")
-def list_environments() -> None:
+def list_environments(
+    files: Annotated[list[str] | None, typer.Argument(help="Files of your own, listed after the others.")] = None,
+) -> None:
     """List the installed environments with their capabilities."""
-    for name in envs.names():
-        environment = envs.find(name)
+    for environment in (*map(envs.find, envs.names()), *map(envs.load, files or ())):
         if environment is None:
             continue
+        name = environment.name
         print(f"{name}: {environment.summary}")
         if environment.open_task is not None:
             have = [word for word in CAPABILITIES if word in environment.capabilities]
@@ -65,9 +76,84 @@ def list_environments() -> None:
 
 
 @app.command()
+def check(
+    name: EnvironmentArgument,
+    settings: SettingsOption = "{}",
+    split: Annotated[str, typer.Option(help="Split of the training tasks.")] = "train",
+    eval_split: Annotated[str, typer.Option(help="Split of the held-out tasks.")] = "eval",
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split that are tried.")] = 16,
+    turns: Annotated[int, typer.Option(min=1, help="Turns after which a rollout is cut.")] = 60,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a call may take.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks and of random actions.")] = 0,
+) -> None:
+    """Try whether an environment does what it promises; the exit code is 1 where a check fails."""
+    from turncredit.audit.environment_check import Tried, check_environment
+
+    failed = 0
+    tried = Tried(_environment_slice(name, settings), split, eval_split, tasks, turns, seed, timeout)
+    for finding in check_environment(tried):
+        print(f"{finding.check:<12} {finding.outcome:<10} {finding.detail}", flush=True)
+        failed += finding.outcome == "fails"
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def play(
+    name: EnvironmentArgument,
+    settings: SettingsOption = "{}",
+    split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
+    task: Annotated[int, typer.Option(min=0, help="Number of the task in the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
+) -> None:
+    """Play a task of an environment yourself."""
+    from turncredit.data.seeding import generator
+    from turncredit.envs import by_hand
+    from turncredit.rollouts.tasks import Games, make_tasks
+
+    chosen = _environment_slice(name, settings)
+    games = Games(chosen, make_tasks(chosen, split, task + 1, seed, key="--task"))
+    row = games.rows[task]
+    running = games.open(row)
+    expert = games.expert(running, generator(seed, "play"), skip=False) if games.can("expert") else None
+    listing = (lambda: list(games.admissible(running))) if games.can("admissible") else None
+    hints = [*(["? lists the admissible actions"] * (listing is not None)), *(["! shows the expert's"] * bool(expert))]
+    by_hand.play(
+        running,
+        expert,
+        f"{games.env.name}: {row['goal']}\n({', '.join([*hints, 'an empty line quits'])})",
+        lambda step: "You won." if step.success else f"It is over, with a reward of {step.reward:g}.",
+        listing,
+    )
+    running.close()
+
+
+def _environment_slice(name: str, settings: str) -> EnvSlice:
+    """The environment with settings as YAML. Raises UserError."""
+    from turncredit.config import EnvSlice, validated
+
+    environment = envs.load(name)
+    given = validated(environment.Settings, _mapping(settings), "", "--settings")
+    return EnvSlice(name=name, settings=given.model_dump())
+
+
+def _mapping(settings: str) -> dict[str, Any]:
+    """A mapping from YAML. Raises UserError."""
+    import yaml
+
+    try:
+        given = yaml.safe_load(settings)
+    except yaml.YAMLError:
+        given = None
+    if not isinstance(given, dict):
+        raise UserError(f"--settings: {settings!r} is not a mapping in YAML; write it as '{{horizon: 30}}'")
+    return given
+
+
+@app.command()
 def serve(
-    name: Annotated[str, typer.Argument(help="A built-in environment, such as household or webshop.")],
-    settings: Annotated[str, typer.Option(help="Its settings, as YAML: '{horizon: 30}'.")] = "{}",
+    name: EnvironmentArgument,
+    settings: SettingsOption = "{}",
     split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
     count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
@@ -77,17 +163,9 @@ def serve(
     idle: Annotated[float, typer.Option(min=1, help="Seconds after which an idle session ends.")] = 600,
 ) -> None:
     """Serve an environment to other trainers by OpenEnv's protocol, until it is interrupted."""
-    import yaml
-
     from turncredit.bridges import openenv
 
-    try:
-        given = yaml.safe_load(settings)
-    except yaml.YAMLError:
-        given = None
-    if not isinstance(given, dict):
-        raise UserError(f"--settings: {settings!r} is not a mapping in YAML; write it as '{{horizon: 30}}'")
-    served = openenv.tasks(name, given, split, count, seed)
+    served = openenv.tasks(name, _mapping(settings), split, count, seed)
     openenv.serve(
         openenv.application(served, sessions, idle),
         host,

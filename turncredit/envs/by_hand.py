@@ -23,7 +23,7 @@ class Playable(Protocol):
 
 def play(
     env: Playable,
-    expert: Expert,
+    expert: Expert | None,
     heading: str,
     ending: Callable[[Step], str],
     listing: Callable[[], Sequence[str]] | None = None,
@@ -31,18 +31,19 @@ def play(
     """Print observations and carry out what is typed, until the rollout ends or an empty line is typed.
 
     `heading` is printed first: the task, and what can be typed. `!` prints the expert's next action; `?` prints what
-    `listing` returns, and without it is an action like any other. `ending` says how the rollout ended, from its last
-    step.
+    `listing` returns. Without an expert or a listing these are actions like any other. `ending` says how the rollout
+    ended, from its last step.
     """
     observation = env.reset()
-    expert.observe(observation)
+    if expert is not None:
+        expert.observe(observation)
     print(heading)
     while True:
         print(f"\n{observation}")
         action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
         if not action:
             return
-        if action == "!":
+        if action == "!" and expert is not None:
             print(expert.act())
         elif action == "?" and listing is not None:
             print("\n".join(listing()))
@@ -52,4 +53,5 @@ def play(
             if step.done:
                 print(f"\n{observation}\n{ending(step)}")
                 return
-            expert.observe(observation, action)
+            if expert is not None:
+                expert.observe(observation, action)

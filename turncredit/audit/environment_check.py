@@ -1,0 +1,406 @@
+"""Whether an environment does what it promises: `turncredit env check`.
+
+It plays a few tasks of an environment at random, with its expert and with odd actions, and compares what it sees with
+the protocol (`turncredit.envs.protocol`). Each check holds, fails with the first example, or says why it was not tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from turncredit.config import EnvSlice
+from turncredit.data.seeding import generator
+from turncredit.envs.protocol import Step
+from turncredit.errors import UserError
+from turncredit.rollouts.tasks import Games, make_tasks
+
+#: Actions that no grammar expects. Each must give a step, whatever it says.
+ODD_ACTIONS = (
+    "",
+    "   ",
+    "\n",
+    "go to\nthe kitchen",
+    "\x00\x07",
+    "Ünïcödé 日本語 🧪",
+    "[" * 200,
+    '{"name": "go", "arguments": {',
+    "a" * 20_000,
+    "'; DROP TABLE turns; --",
+    "-1 1e309 NaN",
+)
+
+
+class Finding(NamedTuple):
+    """The outcome of one check, with what was seen."""
+
+    check: str
+    outcome: Literal["holds", "fails", "not tried"]
+    detail: str
+
+
+class Fails(Exception):
+    """A check has found an example against a promise."""
+
+
+class NotTried(Exception):
+    """A check does not apply to the environment, or could not be made."""
+
+
+class Turn(NamedTuple):
+    """A turn that was played: the action, its step, and the state's measures after it (None: not available)."""
+
+    action: str
+    step: Step
+    progress: float | None
+    distance: int | None
+
+
+@dataclass
+class Tried:
+    """The environment and how much of it is tried.
+
+    tasks       how many tasks of each split
+    turns       after how many turns a rollout that does not end is cut
+    timeout     seconds that a call may take
+    """
+
+    env: EnvSlice
+    train_split: str = "train"
+    eval_split: str = "eval"
+    tasks: int = 16
+    turns: int = 60
+    seed: int = 0
+    timeout: float = 60.0
+    _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
+
+    def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
+        """Rows of the tasks table."""
+        asked = split, count or self.tasks
+        if asked not in self._rows:
+            self._rows[asked] = make_tasks(self.env, *asked, self.seed, key="--tasks").to_pylist()
+        return self._rows[asked]
+
+    @cached_property
+    def games(self) -> Games:
+        """The training tasks, ready to be opened."""
+        table = make_tasks(self.env, self.train_split, self.tasks, self.seed, key="--tasks")
+        return Games(self.env, table, timeout=self.timeout)
+
+    def rng(self, *words: str | int) -> np.random.Generator:
+        """A random state that depends on the words alone."""
+        return generator(self.seed, "environment check", *words)
+
+    def can(self, capability: str) -> None:
+        """Raise NotTried where the environment does not have the capability."""
+        if not self.games.can(capability):
+            raise NotTried(f"the environment has no capability '{capability}'")
+
+    def turn(self, running: Any, action: str) -> Turn:
+        """Carry out an action and measure the state after it."""
+        step = running.step(action)
+        progress = running.progress() if self.games.can("progress") else None
+        return Turn(action, step, progress, running.distance() if self.games.can("distance") else None)
+
+    def at_random(self, row: Mapping[str, Any], choice: int = 0) -> tuple[Any, list[Turn]]:
+        """A rollout of random actions, and its turns."""
+        if not self.games.env.acts_at_random:
+            raise NotTried("the environment has neither a list of admissible actions nor random_command")
+        running, rng, turns = self.games.open(row), self.rng(row["task_id"], choice), []
+        running.reset()
+        while len(turns) < self.turns and not (turns and turns[-1].step.done):
+            turns.append(self.turn(running, self.games.random_action(running, rng)))
+        return running, turns
+
+
+def check_environment(tried: Tried) -> Iterator[Finding]:
+    """All checks of an environment, each as it is made."""
+    for name, check in CHECKS.items():
+        try:
+            yield Finding(name, "holds", check(tried))
+        except NotTried as reason:
+            yield Finding(name, "not tried", str(reason))
+        except (Fails, UserError) as error:
+            yield Finding(name, "fails", " ".join(str(error).split()))
+        except Exception as error:  # a built-in environment's calls are not guarded
+            yield Finding(name, "fails", f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+# ---------------------------------------------------------------- checks: what was seen, or Fails, or NotTried
+
+
+def _tasks(tried: Tried) -> str:
+    """Tasks depend on split, count and seed alone, and a larger count only adds tasks at the end."""
+    for split in (tried.train_split, tried.eval_split):
+        rows, more = tried.rows(split), tried.rows(split, tried.tasks + 1)
+        again = make_tasks(tried.env, split, tried.tasks, tried.seed, key="--tasks").to_pylist()
+        if rows != again:
+            raise Fails(f"split '{split}': the same seed gives other tasks the second time")
+        if more[: len(rows)] != rows:
+            raise Fails(f"split '{split}': {len(more)} tasks do not begin with the same {len(rows)} tasks")
+    return f"{tried.tasks} tasks of '{tried.train_split}' and of '{tried.eval_split}'"
+
+
+def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes a task the same task, whatever it is called."""
+    return tuple(str(value) for key, value in sorted(row.items()) if key not in ("task_id", "split", "seed", "source"))
+
+
+def _splits(tried: Tried) -> str:
+    """No task is in both splits, by its content."""
+    count = 16 * tried.tasks
+    try:
+        train, held_out = tried.rows(tried.train_split, count), tried.rows(tried.eval_split, count)
+    except UserError:  # fewer tasks in a split that is read from files
+        train, held_out = tried.rows(tried.train_split), tried.rows(tried.eval_split)
+    seen = {_content(row): row["task_id"] for row in train}
+    same = [(seen[_content(row)], row["task_id"]) for row in held_out if _content(row) in seen]
+    if same:
+        first = " and ".join(f"'{name}'" for name in same[0])
+        raise Fails(f"{len(same)} of {len(held_out)} evaluation tasks are training tasks, such as {first}")
+    return f"{len(held_out)} evaluation tasks against {len(train)} training tasks"
+
+
+def _ends(tried: Tried) -> str:
+    """Rollouts end by themselves."""
+    cut = 0
+    for row in tried.games.rows:
+        running, turns = tried.at_random(row)
+        running.close()
+        cut += not turns[-1].step.done
+    if cut:
+        raise NotTried(f"{cut} of {tried.tasks} random rollouts were cut after {tried.turns} turns; raise --turns")
+    return f"{tried.tasks} random rollouts"
+
+
+def _steps(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
+    return [(turn.step, turn.progress, turn.distance) for turn in turns]
+
+
+def _played(tried: Tried, running: Any, actions: Sequence[str]) -> list[Turn]:
+    return [tried.turn(running, action) for action in actions]
+
+
+def _difference(one: Sequence[Turn], other: Sequence[Turn]) -> str | None:
+    """The first turn that differs, in words; None where none does."""
+    for number, (left, right) in enumerate(zip(_steps(one), _steps(other), strict=True)):
+        if left != right:
+            return f"turn {number} ({one[number].action!r}): {left!r} and {right!r}"
+    return None
+
+
+def _deterministic(tried: Tried) -> str:
+    """The same actions lead to the same steps."""
+    if not tried.games.env.deterministic:
+        raise NotTried("the environment says that its steps are not deterministic")
+    count = 0
+    for row in tried.games.rows:
+        running, turns = tried.at_random(row)
+        running.close()
+        again = tried.games.open(row)
+        firsts = [again.reset(), again.reset()]
+        replayed = _played(tried, again, [turn.action for turn in turns])
+        again.close()
+        if firsts[0] != firsts[1]:
+            raise Fails(f"task '{row['task_id']}': the second reset gives another observation")
+        if found := _difference(turns, replayed):
+            raise Fails(f"task '{row['task_id']}', {found}")
+        count += len(turns)
+    return f"{count} turns played twice"
+
+
+def _progress(tried: Tried) -> str:
+    """Progress is within 0 and 1, and 1 exactly where the goal is reached."""
+    tried.can("progress")
+    count = 0
+    for where, turns in _rollouts(tried):
+        for number, turn in enumerate(turns):
+            assert turn.progress is not None
+            if not 0 <= turn.progress <= 1:
+                raise Fails(f"{where}, turn {number}: progress is {turn.progress}")
+            if (turn.progress == 1) != turn.step.success:
+                raise Fails(f"{where}, turn {number}: progress is {turn.progress:g}, success {turn.step.success}")
+        count += len(turns)
+    return f"{count} turns"
+
+
+def _distance(tried: Tried) -> str:
+    """The distance is 0 exactly at the goal, falls by one along the plan, and no action shortens it by more."""
+    tried.can("distance")
+    count = 0
+    for row in tried.games.rows:
+        running, turns = tried.at_random(row)
+        where = f"task '{row['task_id']}'"
+        running.reset()
+        before = running.distance()
+        for number, turn in enumerate(turns):
+            assert turn.distance is not None
+            if turn.distance < -1 or (turn.distance == 0) != turn.step.success:
+                raise Fails(f"{where}, turn {number}: the distance is {turn.distance}, success {turn.step.success}")
+            if before == -1 != turn.distance:
+                raise Fails(f"{where}, turn {number}: the distance is {turn.distance} after the goal was out of reach")
+            if turn.distance not in (-1, 0) and turn.distance < before - 1:
+                raise Fails(f"{where}, turn {number}: one action takes the distance from {before} to {turn.distance}")
+            before = turn.distance
+        count += _follow_plan(tried, running, where)
+        running.close()
+    return f"{count} turns along plans"
+
+
+def _follow_plan(tried: Tried, running: Any, where: str) -> int:
+    """Play the plan from the start; returns its length."""
+    running.reset()
+    plan, left = running.oracle(), running.distance()
+    if len(plan) != left and left != -1:
+        raise Fails(f"{where}: the distance is {left}, and the plan has {len(plan)} actions")
+    for number, action in enumerate(plan):
+        turn = tried.turn(running, action)
+        if turn.step.done and number < len(plan) - 1:
+            return number + 1  # the horizon is shorter than the plan
+        if turn.distance != left - 1 - number:
+            raise Fails(f"{where}: {turn.distance} actions are left after {number + 1} of a plan of {len(plan)}")
+    return len(plan)
+
+
+def _snapshot(tried: Tried) -> str:
+    """A restored state goes on as the saved one did, in the same rollout and in another, and as a replay does."""
+    tried.can("snapshot")
+    count = 0
+    for row in tried.games.rows:
+        running, turns = tried.at_random(row)
+        actions = [turn.action for turn in turns]
+        half = len(actions) // 2
+        running.reset()
+        _played(tried, running, actions[:half])
+        state = running.snapshot()
+        expected = _played(tried, running, actions[half:])
+        other = tried.games.open(row)
+        other.reset()
+        for name, one in (("the rollout", running), ("another rollout", other), ("the rollout again", running)):
+            one.restore(state)
+            if found := _difference(expected, _played(tried, one, actions[half:])):
+                raise Fails(f"task '{row['task_id']}': restored in {name} after {half} turns, {found}")
+        if found := _difference(turns[half:], expected):
+            raise Fails(f"task '{row['task_id']}': after saving the state, {found}")
+        running.close()
+        other.close()
+        count += len(expected)
+    return f"{count} turns after restored states"
+
+
+def _admissible(tried: Tried) -> str:
+    """Until the end there are admissible actions, and each is carried out."""
+    tried.can("admissible")
+    count = 0
+    for row in tried.games.rows:
+        running, rng = tried.games.open(row), tried.rng("admissible", row["task_id"])
+        running.reset()
+        for number in range(tried.turns):
+            actions = running.admissible()
+            if not actions:
+                raise Fails(f"task '{row['task_id']}', turn {number}: no action is admissible")
+            if len(set(actions)) < len(actions):
+                raise Fails(f"task '{row['task_id']}', turn {number}: an action is listed twice")
+            step = running.step(action := actions[rng.integers(len(actions))])
+            count += 1
+            if not step.valid:
+                raise Fails(f"task '{row['task_id']}', turn {number}: {action!r} is admissible and not valid")
+            if step.done:
+                break
+        running.close()
+    return f"{count} turns"
+
+
+def _expert(tried: Tried) -> str:
+    """How many tasks the expert wins."""
+    tried.can("expert")
+    won = refused = count = 0
+    for row in tried.games.rows:
+        turns = _by_expert(tried, row)
+        won, count = won + turns[-1].step.success, count + len(turns)
+        refused += sum(not turn.step.valid for turn in turns)
+    if not won:
+        raise Fails(f"the expert wins none of {tried.tasks} tasks")
+    return f"wins {won} of {tried.tasks} tasks; {refused} of its {count} actions were not valid"
+
+
+def _by_expert(tried: Tried, row: Mapping[str, Any]) -> list[Turn]:
+    running, rng = tried.games.open(row), tried.rng("expert", row["task_id"])
+    expert = tried.games.expert(running, rng, skip=False)
+    expert.observe(running.reset())
+    turns: list[Turn] = []
+    while len(turns) < 10 * tried.turns and not (turns and turns[-1].step.done):
+        turns.append(tried.turn(running, expert.act()))
+        if not turns[-1].step.done:
+            expert.observe(turns[-1].step.observation)
+    running.close()
+    return turns
+
+
+def _rollouts(tried: Tried) -> Iterator[tuple[str, list[Turn]]]:
+    """Rollouts at random and, where there is an expert, its own, which reach the goal; each with where it is from."""
+    for row in tried.games.rows:
+        if tried.games.env.acts_at_random:
+            running, turns = tried.at_random(row, choice=1)
+            running.close()
+            yield f"task '{row['task_id']}'", turns
+        if tried.games.can("expert"):
+            yield f"task '{row['task_id']}', played by the expert", _by_expert(tried, row)
+
+
+def _odd_actions(tried: Tried) -> str:
+    """Any text is an action: it gives a step."""
+    row, count = tried.games.rows[0], 0
+    running = tried.games.open(row)
+    running.reset()
+    for action in ODD_ACTIONS:
+        step = running.step(action)
+        count += 1
+        if step.success:
+            raise Fails(f"task '{row['task_id']}': the action {action[:40]!r} reaches the goal")
+        if step.done:
+            running.reset()
+    running.close()
+    return f"{count} actions, such as an empty one and 20,000 letters"
+
+
+def _time(tried: Tried) -> str:
+    """How long it takes to open a task and to play a turn."""
+    opened = played = 0.0
+    count = 0
+    for row in tried.games.rows:
+        begin = time.perf_counter()
+        running = tried.games.open(row)
+        running.reset()
+        opened += time.perf_counter() - begin
+        rng = tried.rng("time", row["task_id"])
+        for _ in range(tried.turns):
+            action = tried.games.random_action(running, rng) if tried.games.env.acts_at_random else "look"
+            begin = time.perf_counter()
+            step = running.step(action)
+            played, count = played + time.perf_counter() - begin, count + 1
+            if step.done:
+                break
+        running.close()
+    return f"{1000 * opened / tried.tasks:.1f} ms to open a task, {count / played:,.0f} steps a second"
+
+
+#: The checks by name, in the order in which they are made.
+CHECKS: dict[str, Callable[[Tried], str]] = {
+    "tasks": _tasks,
+    "splits": _splits,
+    "odd actions": _odd_actions,
+    "end": _ends,
+    "determinism": _deterministic,
+    "progress": _progress,
+    "distance": _distance,
+    "snapshot": _snapshot,
+    "admissible": _admissible,
+    "expert": _expert,
+    "time": _time,
+}
