@@ -1,4 +1,4 @@
-"""Record again what the unpatched reference engine prints in the twenty games of `transcripts.json.gz`.
+"""Record again what the unpatched reference engine prints in the games of `transcripts.json.gz`.
 
 Needs alfworld 0.4.2 and the texts of the other editions:
 
@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from scenarios import NEW, OLD, RELEASED, SCENARIOS, WHERE, Scenario
+from scenarios import FIRST, NEW, OLD, RELEASED, SCENARIOS, WHERE, Scenario
 
 from turncredit.envs.household.conformance import garble
 from turncredit.envs.household.game import Game
@@ -29,6 +29,7 @@ from turncredit.envs.household.textworld import Reference, package_texts
 from turncredit.envs.household.world import World
 
 COMMANDS = 80
+SINKS = ";(receptacleType ?r SinkType)"
 
 
 def editions(old: Path, released: Path) -> dict[str, tuple[str, str]]:
@@ -36,6 +37,8 @@ def editions(old: Path, released: Path) -> dict[str, tuple[str, str]]:
     return {
         NEW: package_texts(),
         OLD: ((old / "alfred.pddl").read_text(), (old / "alfred.twl2").read_text()),
+        # The first released games differ from alfworld 0.3.5 in one line, which is a comment there.
+        FIRST: ((old / "alfred.pddl").read_text().replace(SINKS, SINKS[1:]), (old / "alfred.twl2").read_text()),
         RELEASED: (game["pddl_domain"], game["grammar"]),
     }
 

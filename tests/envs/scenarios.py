@@ -1,4 +1,4 @@
-"""Twenty small games with what the unpatched reference engine printed, and the search that checks the planner.
+"""Small games with what the unpatched reference engine printed, and the search that checks the planner.
 
 They are in `transcripts.json.gz` (record_transcripts.py). All were generated; some were then changed into what only
 released games have: shared locations, objects listed twice, things already open, cold, lit or in hand, sinks apart from
@@ -20,7 +20,7 @@ from turncredit.envs.household.profile import PROFILES
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.world import World
 
-NEW, OLD, RELEASED = "alfworld-0.4", "alfworld-0.3", "alfworld-games-2.1.1"
+NEW, OLD, RELEASED, FIRST = "alfworld-0.4", "alfworld-0.3", "alfworld-games-2.1.1", "alfworld-games-2020"
 WHERE = Path(__file__).with_name("transcripts.json.gz")
 
 

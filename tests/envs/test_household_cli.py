@@ -61,3 +61,13 @@ def test_conformance_exits_with_1_where_the_engines_differ(tmp_path: Path, monke
     result = runner.invoke(app, ["conformance", "--games", str(tmp_path), "--steps", "80"])
     assert result.exit_code == 1
     assert '"native": {\n  "text": "You look around."' in result.stdout
+
+
+def test_a_released_game_is_played_and_a_damaged_one_named(released_games: Path, tmp_path: Path):
+    game = next(released_games.glob("json_2.1.1/valid_seen/*/*/game.tw-pddl"))
+    played = runner.invoke(app, ["play", "--game", str(game)], input="look\n\n")
+    assert played.exit_code == 0
+    assert json.loads(game.read_text())["grammar"].split("Your task is to: ")[1].split(".")[0] in played.stdout
+    (tmp_path / "game.tw-pddl").write_text("{")
+    with pytest.raises(UserError, match=r"game.tw-pddl is damaged"):
+        runner.invoke(app, ["play", "--game", str(tmp_path / "game.tw-pddl")], catch_exceptions=False)

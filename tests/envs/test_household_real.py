@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
-from turncredit.envs.household import Settings, make_tasks, open_task
+from turncredit.envs.household import Settings, make_tasks, open_task, profile
+from turncredit.envs.household.real import check_data
 from turncredit.errors import UserError
 
 
@@ -61,6 +63,23 @@ def test_tasks_outside_the_six_families_are_left_out(tmp_path):
     write_game(tmp_path, "{}", task="pick_and_place_with_movable_recep-Mug-Bowl-Shelf-1")
     with pytest.raises(UserError, match="empty"):
         make_tasks("valid_seen", 1, 0, real(tmp_path))
+
+
+def test_the_edition_of_a_folder_is_told_and_an_unknown_one_is_refused(released_games, tmp_path):
+    assert check_data(real(released_games)) == "games of the edition alfworld-games-2.1.1 (valid_seen)"
+    assert check_data(Settings()) is None
+    game = json.loads(next(released_games.glob("json_2.1.1/valid_seen/*/*/game.tw-pddl")).read_text())
+    write_game(tmp_path, json.dumps({**game, "pddl_domain": game["pddl_domain"] + ";"}))
+    with pytest.raises(UserError, match=r"unknown edition of the ALFWorld domain"):
+        check_data(real(tmp_path))
+
+
+def test_the_first_released_games_have_the_domain_of_2_1_1_without_help(released_games):
+    game = json.loads(next(released_games.glob("json_2.1.1/valid_seen/*/*/game.tw-pddl")).read_text())
+    domain = game["pddl_domain"].split("(:action help")[0] + ")\n"
+    key = hashlib.sha256(domain.encode()).hexdigest()
+    assert key.startswith("34172c333dff")
+    assert [name for (known, _), name in profile._EDITIONS.items() if known == key] == ["alfworld-games-2020"]
 
 
 def test_released_games_become_tasks_that_can_be_won(released_games):

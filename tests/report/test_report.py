@@ -73,6 +73,18 @@ def test_names_with_an_apostrophe_are_quoted_in_sql(tmp_path, monkeypatch):
     assert [value for _, value in answers(rows, tmp_path)] == pytest.approx(given, abs=1e-12, nan_ok=True)
 
 
+def test_success_on_each_of_several_splits_is_a_table_and_of_one_split_it_is_not(tmp_path, summary):
+    assert "splits" not in [grid.name for grid in summary.grids]
+    splits = {"train": 64, "eval": 24, "eval_split": ["valid_seen", "valid_unseen"]}
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0, 1], rounds=4, games=6, tasks=splits)
+    found = summarise(collect(synthetic.make(tmp_path, config)))
+    assert [grid.name for grid in found.grids].count("splits") == 1
+    seen, unseen = (cell(found, "splits", "flat_grpo", split) for split in splits["eval_split"])
+    assert (seen.value + unseen.value) / 2 == pytest.approx(cell(found, "final", "flat_grpo", "final").value)
+    assert seen.value != unseen.value
+    assert "split IN ('valid_seen')" in seen.sql
+
+
 def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the_interval(summary):
     columns = {"policy": "p", "round": 1, "method": "m", "measure": "regression_auc", "subset": "all", "groups": 20}
     seeds = {"seed": [0, 1, 2], "value": [0.6, None, 0.7], "low": [0.5, None, 0.6], "high": [0.7, None, 0.8]}

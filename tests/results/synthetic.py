@@ -88,7 +88,8 @@ def chance(config: Experiment, method: str, seed: int, round_: int) -> float:
 
 def _evals(layout: Layout, config: Experiment, keys: dict) -> None:
     method, seed, round_ = (keys[name] for name in ("method", "seed", "round"))
-    rows = []
+    rows, splits = [], config.tasks.eval_split
+    splits = [splits] if isinstance(splits, str) else splits
     for mode in config.eval.modes:
         for game in range(config.eval.games):
             task = f"eval-{round_:02d}-{game:04d}" if config.eval.fresh else f"eval-{game:04d}"
@@ -103,7 +104,7 @@ def _evals(layout: Layout, config: Experiment, keys: dict) -> None:
                     "seed": seed,
                     "round": round_,
                     "mode": mode.name,
-                    "split": "eval",
+                    "split": splits[game % len(splits)],
                     "task_id": task,
                     "family": FAMILIES[game % 6],
                     "repeat": 0,

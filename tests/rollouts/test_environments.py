@@ -16,12 +16,14 @@ from turncredit.config import EnvSlice
 from turncredit.credit.mgr import validity_N
 from turncredit.data import tables
 from turncredit.data.turns import Turns
+from turncredit.envs import household
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Response
+from turncredit.rollouts import tasks
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
@@ -248,6 +250,21 @@ def test_an_environments_own_task_columns_reach_it_from_the_table(monkeypatch):
     games = Games(EnvSlice(name="own"), table)
     games.open(games.rows[2])
     assert opened == [("red", [2, 1])]
+
+
+def test_held_out_games_come_from_several_splits_in_turn(monkeypatch):
+    chosen = EnvSlice(name="household", settings=household.Settings().model_dump())
+    both = make_tasks(chosen, ["valid", "eval"], 5, 3, key="tasks.eval")
+    assert both.column("split").to_pylist() == ["valid", "eval", "valid", "eval", "valid"]
+    for split, count in (("valid", 3), ("eval", 2)):
+        alone = make_tasks(chosen, split, count, 3, key="tasks.eval").to_pylist()
+        assert [row for row in both.to_pylist() if row["split"] == split] == alone
+    few = [{"task_id": "one", "goal": "win."}]
+    monkeypatch.setattr(tasks, "split_rows", lambda *_: few)
+    with pytest.raises(
+        UserError, match=r"tasks.eval asks for 5 games, 3 of them of 'valid', but the split 'valid' has"
+    ):
+        make_tasks(chosen, ["valid", "eval"], 5, 3, key="tasks.eval")
 
 
 def test_an_own_task_column_of_several_types_is_refused(monkeypatch):

@@ -541,3 +541,13 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
     assert doctor.try_jobs(tiny.experiment(), Path("results"), "slurm", None, 0.01)
     assert f"FAIL  not every job has ended after 0.01 minutes (--minutes); {said}" in capsys.readouterr().out
     assert (tmp_path / "cancelled").exists()
+
+
+def test_missing_games_are_one_of_the_doctors_findings(tmp_path, monkeypatch):
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    real = {"source": "real", "data_root": str(tmp_path)}
+    plan = Plan(tiny.experiment(env={"household": real}, policy={"engine": "vllm"}))
+    found = list(preflight.findings(plan, {"tasks", "rollout"}, preflight.Where()))
+    missing = [line for fine, line in found if fine is False]
+    assert f"no folder {tmp_path}/json_2.1.1" in missing[0]
+    assert any("vllm" in line for line in missing[1:])

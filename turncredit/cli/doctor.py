@@ -55,7 +55,7 @@ def doctor(
     if sdm not in (None, *DEPLOYED):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
     where = setting(profile, sdm)
-    plan = plan_of(configfile, results, config, installed=not where.storage)
+    plan = plan_of(configfile, results, config, installed=False)  # what is missing is one of the findings
     where = where if where.asked is not None else replace(where, asked=asked_by_rules(plan, where))
     failed = False
     for finding in preflight.findings(plan, {stage for stage, _ in every_job(plan)}, where):

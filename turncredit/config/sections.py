@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from turncredit.data import plugins
 from turncredit.data.plugins import own_file
@@ -85,10 +85,19 @@ class TasksConfig(Closed):
     """The number of games, and the environment's splits that they come from."""
 
     train_split: str = "train"
-    eval_split: str = "eval"
+    eval_split: str | list[str] = Field(
+        "eval", description="one split, or several: [valid_seen, valid_unseen]; the report has success on each"
+    )
     train: int = Field(4096, ge=1, description="games for demonstrations and rollouts")
-    eval: int = Field(4096, ge=1, description="held-out games")
+    eval: int = Field(4096, ge=1, description="held-out games, from all splits in turn")
     seed: Seed = 0
+
+    @field_validator("eval_split")
+    @classmethod
+    def _several_different(cls, value: str | list[str]) -> str | list[str]:
+        if isinstance(value, list) and (len(value) < 2 or len(set(value)) < len(value)):
+            raise ValueError("a list of splits has at least two, each once; write a single split without brackets")
+        return value
 
 
 class AgentSlice(Closed):

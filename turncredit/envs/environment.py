@@ -59,8 +59,8 @@ class Environment:
                     others meanwhile
     served          settings that servers of the environment have unless others are given: without what only
                     demonstrations need
-    check_installed (settings) -> None; raises UserError where something that playing needs is not installed, or its
-                    files are unusable. Called before any job
+    check_installed (settings) -> a line about what is there, or None; raises UserError where something that playing
+                    needs is not installed, or its files are unusable. Called before any job
 
     A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (the text from which the
     task can be opened again) are optional, further columns are kept.
@@ -105,7 +105,7 @@ class Environment:
     release: Callable[[], None] | None = None
     remote: Callable[[Any], bool] | None = None
     served: Mapping[str, Any] = field(default_factory=dict)
-    check_installed: Callable[[Any], None] | None = None
+    check_installed: Callable[[Any], str | None] | None = None
 
     expert: Callable[..., Expert] | None = None
     expert_columns: Mapping[str, pa.DataType] = field(default_factory=dict)

@@ -42,11 +42,10 @@ def _refuse_first(mistakes: Iterator[str]) -> None:
         raise UserError(f"config: {mistake}")
 
 
-def check_installed(experiment: Experiment) -> None:
-    """Raise UserError if something that playing needs is not installed on this machine."""
+def check_installed(experiment: Experiment) -> str | None:
+    """A line about what playing needs, if there is one. Raises UserError if it is not installed on this machine."""
     look = envs.load(experiment.env.name).check_installed
-    if look is not None:
-        look(_env_settings(experiment))
+    return None if look is None else look(_env_settings(experiment))
 
 
 def _env_settings(experiment: Experiment) -> Any:

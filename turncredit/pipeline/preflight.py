@@ -20,6 +20,7 @@ from turncredit.config import Experiment
 from turncredit.config.stages import policy_stages
 from turncredit.errors import UserError
 from turncredit.pipeline import partitions, resources
+from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -70,6 +71,19 @@ def refuse(plan: Plan, stages: Collection[str], where: Where) -> list[str]:
             raise UserError(line)
         warnings += [line] if fine is None else []
     return warnings
+
+
+def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """What playing needs is installed, and its files are here. With a storage, jobs find that out where they run."""
+    if where.storage or not (_playing(stages) or "tasks" in stages):
+        return
+    try:
+        line = check_installed(plan.experiment)
+    except UserError as error:
+        yield Finding(False, str(error))
+    else:
+        if line:
+            yield Finding(True, f"env.{plan.experiment.env.owner}: {line}")
 
 
 def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -297,7 +311,7 @@ def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[
 
 
 #: (plan, stages that will run, how) -> findings
-CHECKS = (storage, engines, images, torch_build, one_gpu_job_at_a_time, slurm, weights, memory, time, disk)
+CHECKS = (storage, environment, engines, images, torch_build, one_gpu_job_at_a_time, slurm, weights, memory, time, disk)
 
 
 def check_gpu(stage: str, asked: int) -> None:

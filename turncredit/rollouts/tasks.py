@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,25 @@ from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
 
 
-def make_tasks(config: EnvSlice, split: str, count: int, seed: int, *, key: str) -> pa.Table:
+def make_tasks(config: EnvSlice, split: str | Sequence[str], count: int, seed: int, *, key: str) -> pa.Table:
     """`count` games of the environment's split, as a `tasks` table; the environment's own columns follow.
+
+    Of several splits the games are taken in turn: the first of each, the second of each, and so on, `count` in all.
 
     Raises UserError, naming the configuration's `key`, for a split that has fewer, and for an own column whose values
     are not of one type.
     """
     env = envs.load(config.name)
-    rows = split_rows(env, split, count, seed, env.Settings.model_validate(config.settings))
-    if len(rows) < count:
-        raise UserError(f"{key} asks for {count} games, but the split '{split}' has only {len(rows)}; lower {key}")
+    settings, splits = env.Settings.model_validate(config.settings), [split] if isinstance(split, str) else split
+    of_splits = []
+    for number, name in enumerate(splits):
+        share = len(range(number, count, len(splits)))
+        found = split_rows(env, name, share, seed, settings)
+        if len(found) < share:
+            asked = f"{count} games" if len(splits) == 1 else f"{count} games, {share} of them of '{name}'"
+            raise UserError(f"{key} asks for {asked}, but the split '{name}' has only {len(found)}; lower {key}")
+        of_splits.append(found)
+    rows = [row for turn in zip_longest(*of_splits) for row in turn if row is not None]
     table = pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
     for name in dict.fromkeys(name for row in rows for name in row if name not in table.column_names):
         try:

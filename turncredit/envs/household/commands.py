@@ -113,13 +113,19 @@ def play(
     split: Annotated[str, typer.Option(help="Split of the generated games.")] = "train",
     horizon: Annotated[int, typer.Option(min=1, help="Commands until it ends.")] = 50,
     seed: Seed = 0,
+    game: Annotated[Path | None, typer.Option(help="A released game.tw-pddl, instead of a generated game.")] = None,
 ) -> None:
-    """Play a generated game yourself."""
+    """Play a generated or a released game yourself."""
     from turncredit.envs.household import Settings, make_tasks, open_task
     from turncredit.envs.household.goals import FAMILIES
+    from turncredit.envs.household.native import NativeEnv
+    from turncredit.envs.household.tasks import load_game
 
     settings = Settings(families=(family.value,) if family else FAMILIES, horizon=horizon)
-    env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
+    if game is not None:
+        env = NativeEnv(load_game(game), horizon)
+    else:
+        env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
     env.reset()
     print(env.intro + "\n\n(? lists the admissible commands, ! shows the best next one, an empty line quits)")
     while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turncredit.errors import UserError
 
@@ -63,6 +63,15 @@ _NEW = {
     "put_text": "You move the {o} to the {r}.",
     "help": _HELP,
 }
+# the domain and grammar inside the packages alfworld 0.2.2 to 0.3.5
+_OLD = Profile(
+    "alfworld-0.3",
+    clean_tools=_BASIN,
+    arrive="You arrive at {l}. ",
+    put_command="put {o} in/on {r}",
+    put_text="You put the {o} in/on the {r}.",
+    help=None,
+)
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -70,15 +79,9 @@ PROFILES = {
         Profile("alfworld-games-2.1.1", clean_tools=_BASIN | {"sinktype"}, **_NEW),
         # the domain and grammar inside the packages alfworld 0.4.0 to 0.4.2
         Profile("alfworld-0.4", clean_tools=_BASIN, **_NEW),
-        # those inside alfworld 0.2.2 to 0.3.5
-        Profile(
-            "alfworld-0.3",
-            clean_tools=_BASIN,
-            arrive="You arrive at {l}. ",
-            put_command="put {o} in/on {r}",
-            put_text="You put the {o} in/on the {r}.",
-            help=None,
-        ),
+        _OLD,
+        # the first games that were released (2020; ETO and AgentTuning played them): a sink cleans, too
+        replace(_OLD, name="alfworld-games-2020", clean_tools=_BASIN | {"sinktype"}),
     )
 }
 PACKAGE_PROFILE = "alfworld-0.4"
@@ -97,6 +100,10 @@ _EDITIONS = {  # (SHA-256 of the domain, SHA-256 of the grammar without the task
         "e64e8c0002648c403e05adedc25be5ea8b9863924f32cc7611051bed1f386e46",
         "d5f44ba1e4b0b4727e1378592f15eca5bee802fe23ab030c9c227558b07e0228",
     ): "alfworld-0.3",
+    (
+        "34172c333dff7e62eb90e85367fa5519b5f31b3849e56123d96dbc0deda50e27",
+        "d5f44ba1e4b0b4727e1378592f15eca5bee802fe23ab030c9c227558b07e0228",
+    ): "alfworld-games-2020",
 }
 
 _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turncredit.data.seeding import derive_seed
+from turncredit.envs.household.profile import identify
 from turncredit.envs.household.settings import Settings
 from turncredit.errors import UserError, nearest
 
@@ -35,10 +36,23 @@ def data_root(settings: Settings) -> Path:
     return root
 
 
-def check_data(settings: Settings) -> None:
-    """Raise UserError, one line, where real games are chosen and their folder is not here."""
-    if settings.source == "real":
-        data_root(settings)
+def check_data(settings: Settings) -> str | None:
+    """A line about the released games, if they are chosen. Raises UserError where they are not here or unknown."""
+    if settings.source != "real":
+        return None
+    found = (f"games of the edition {name} ({', '.join(splits)})" for name, splits in editions(settings).items())
+    return "; ".join(found)
+
+
+def editions(settings: Settings) -> dict[str, list[str]]:
+    """The edition of the games in each split's folder (`profile.PROFILES`), by its first game. Raises UserError."""
+    root, found = data_root(settings), {}
+    for split in SPLITS:
+        first = next(iter(sorted((root / RELEASE / split).glob("*/*/game.tw-pddl"))), None)
+        if first is not None:
+            game = read_game(first)
+            found.setdefault(identify(game["pddl_domain"], game["grammar"])[0].name, []).append(split)
+    return found
 
 
 def find_games(split: str, settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Stage `tasks`: the games of one split."""
+"""Stage `tasks`: the games for training, or the held-out ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from turncredit.rollouts.tasks import make_tasks
 
 
 class Config(Slice):
-    """The environment, one of its splits, and the number of games."""
+    """The environment, one or several of its splits, and the number of games."""
 
     env: EnvSlice
-    split: str
+    split: str | list[str]
     count: int
     seed: int
 

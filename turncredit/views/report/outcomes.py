@@ -117,10 +117,10 @@ def _p(p: float | None, family: str = "") -> str:
 
 
 def checkpoint_cell(
-    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = ()
+    results: Results, method: str, checkpoint: Checkpoint, among: Mapping[str, Sequence[str]] | None = None
 ) -> Number | None:
     """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
-    success = at_checkpoint(results, method, checkpoint, families)
+    success = at_checkpoint(results, method, checkpoint, among)
     return success and _estimated(success, "share")
 
 
@@ -220,8 +220,26 @@ def families(results: Results, names: Sequence[str]) -> Grid:
         columns=[Column(family, family, f"success on '{family}' games") for family in families],
     )
     for method in names:
-        grid.rows[method] = {family: checkpoint_cell(results, method, "final", [family]) for family in families}
+        grid.rows[method] = {
+            family: checkpoint_cell(results, method, "final", {"family": [family]}) for family in families
+        }
     return grid
+
+
+def splits(results: Results, names: Sequence[str]) -> list[Grid]:
+    """Success by split of the held-out games; none where there is one split."""
+    found = sorted(set(results.evals["split"]))
+    if len(found) < 2:
+        return []
+    grid = Grid(
+        name="splits",
+        title="Success per split",
+        caption="The same rounds, by split of the held-out games; intervals as above.",
+        columns=[Column(split, split, f"success on games of the split '{split}'") for split in found],
+    )
+    for method in names:
+        grid.rows[method] = {split: checkpoint_cell(results, method, "final", {"split": [split]}) for split in found}
+    return [grid]
 
 
 #: column -> (heading, meaning, unit, SQL over the rows of `evals`)

@@ -101,6 +101,6 @@ def _grid(results: Results, paper: Paper, checkpoint: Checkpoint, methods: Seque
         row: dict[str, Cell] = {}
         for key, families in paper.columns.items():
             row[f"paper_{key}"] = paper.numbers[method][key]
-            row[key] = checkpoint_cell(results, method, ours, families)
+            row[key] = checkpoint_cell(results, method, ours, {"family": families})
         grid.rows[method] = row
     return grid

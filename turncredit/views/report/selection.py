@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -105,17 +105,23 @@ def mean_success(
 
 
 def at_checkpoint(
-    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = (), mode: str | None = None
+    results: Results,
+    method: str,
+    checkpoint: Checkpoint,
+    among: Mapping[str, Sequence[str]] | None = None,
+    mode: str | None = None,
 ) -> Sourced | None:
-    """A method's success at a checkpoint on some families' games (all where none is named).
+    """A method's success at a checkpoint on some games: `{"family": ["heat"]}`, `{"split": [...]}`; all without it.
 
-    The best round is selected by the success on all families, and its interval is over seeds only. None for a method
+    The best round is selected by the success on all games, and its interval is over seeds only. None for a method
     without a finished seed, and for an SFT policy at other checkpoints than `final`: it is one policy.
     """
     if not has_final(results, method, mode) or (is_start(method) and checkpoint != "final"):
         return None
     rounds = final_rounds(results) if checkpoint == "final" else results.experiment.eval_rounds()[-1:]
-    condition = f" AND family IN ({', '.join(quoted(family) for family in families)})" if families else ""
+    condition = "".join(
+        f" AND {column} IN ({', '.join(map(quoted, values))})" for column, values in (among or {}).items() if values
+    )
     if checkpoint == "best":
         best = best_rounds(results, method)
         rounds = sorted(set(best.values()))

@@ -144,7 +144,12 @@ def _sections(
         "learning": [outcomes.curve(results, names, points)],
         "final": [outcomes.final(results, names, baseline, compared.sourced, compared.adjusted)],
         "paper": papers(results, names),
-        "detail": [outcomes.families(results, names), outcomes.costs(results, names), *outcomes.modes(results, names)],
+        "detail": [
+            *outcomes.splits(results, names),
+            outcomes.families(results, names),
+            outcomes.costs(results, names),
+            *outcomes.modes(results, names),
+        ],
         "contexts": context_grids(results, names, contexts) if contexts else [],
         "fidelity": diagnostics.fidelity(results, everyone),
         "gradients": diagnostics.gradients(results, everyone),
