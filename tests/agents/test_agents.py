@@ -184,10 +184,10 @@ def test_an_unknown_agent_names_the_nearest(encoder):
 def test_prompts_say_what_the_environment_told_them_to(encoder):
     """The household's words are those of every policy that was trained with them: changing one changes results."""
     opening = agent("transcript", Chat()).open("find a mug.", "You see nothing.", ADMISSIBLE)
-    assert (
-        "You act in a text game. Reply to every observation with one command and nothing else, for example: "
-        "go to fridge 1, open fridge 1, take apple 1 from fridge 1.\nTask: find a mug.\n"
-    ) in Chat().decode(opening.ids)
+    told = Chat().decode(opening.ids)
+    assert "You act in a text game. Reply to every observation with one action and nothing else.\nAn action" in told
+    assert "- go to {place}\n- open {place}\n" in told
+    assert "An action that is refused has no effect.\nTask: find a mug.\n" in told
     window = encoder.decode(agent("window", encoder).open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
     assert "You play a household text game. Your task is to find a mug." in window
     other = maker("window", encoder, Words(game="a game of words"), show_admissible=False)()

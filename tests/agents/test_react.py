@@ -65,8 +65,8 @@ def test_its_context_is_a_transcript_with_another_instruction():
     opening = it.open("find a mug.", "You see a shelf 1.", ADMISSIBLE)
     told = chat.decode(opening.ids)
     assert opening.reset
-    assert "Thought: your reasoning\nAction: the command\nTask: find a mug.\nYou see a shelf 1." in told
-    assert "go to fridge 1" in told
+    assert "Thought: your reasoning\nAction: the action\nTask: find a mug.\nYou see a shelf 1." in told
+    assert "- go to {place}\n" in told
     reply = [*chat.encode("Thought: on it?\nAction: go to shelf 1"), chat.eos_id]
     later = it.follow(reply, it.parse(chat.decode(reply[:-1])), "On it, a mug 1.", ADMISSIBLE)
     assert not later.reset

@@ -26,6 +26,7 @@ BUILT_IN = {
     "code": "turncredit.agents.code:AGENT",
     "hipif": "turncredit.agents.hipif:AGENT",
     "transcript": "turncredit.agents.transcript:AGENT",
+    "verl_agent": "turncredit.agents.verl_agent:AGENT",
     "window": "turncredit.agents.window:AGENT",
     "react": "turncredit.agents.react:AGENT",
     "reflexion": "turncredit.agents.reflexion:AGENT",
@@ -112,6 +113,9 @@ class AgentSpec:
                       read turns in hindsight; None: its prompts cannot show it
     shows_admissible  whether its prompts may list the admissible actions; only then is it given them, if the
                       environment can list them, and are they stored with the turns
+    lists             (settings, words) -> whether its prompts do list them; None: by its setting `show_admissible`, or
+                      if it has none, always
+    plays             (words) -> whether it can play in the environment with this wording; None: in every one
     multiline         whether its actions may have several lines, which an environment of code needs
     append_only       whether its context only grows within a trial, so that a rollout is one sequence and not one a
                       turn; only estimates of costs read it, the stages look at `context_reset`
@@ -129,6 +133,8 @@ class AgentSpec:
     vocabulary: tuple[str, ...] = ()
     hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False
+    lists: Callable[[Any, Words], bool] | None = None
+    plays: Callable[[Words], bool] | None = None
     multiline: bool = False
     append_only: bool = False
     trials: Callable[[Any], int] | None = None
@@ -136,6 +142,13 @@ class AgentSpec:
     def trials_of(self, settings: Mapping[str, Any]) -> int:
         """The number of trials that a rollout has at most, with `settings` as configured."""
         return 1 if self.trials is None else self.trials(self.Settings.model_validate(settings))
+
+    def lists_admissible(self, settings: Mapping[str, Any], words: Words) -> bool:
+        """Whether its prompts list the admissible actions, with `settings` as configured."""
+        own = self.Settings.model_validate(settings)
+        if self.lists is not None:
+            return self.lists(own, words)
+        return self.shows_admissible and getattr(own, "show_admissible", True)
 
     def check(self, parsed: Parsed, where: str) -> None:
         """Raise UserError, naming `where`, unless `parsed` has exactly the declared columns."""

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, outcome_after_goal
+from turncredit.agents.action_forms import action_forms
 from turncredit.agents.transcript import Transcript, markup
 from turncredit.data.env_wording import Words
 
@@ -26,10 +27,9 @@ DEMONSTRATED = "reflection"
 
 def instruction(words: Words) -> str:
     """The system prompt for a chat model."""
-    examples = f", for example: {', '.join(words.examples)}" if words.examples else ""
     return (
-        f"{words.setting} After every observation, think about what it means for the task, then give one command"
-        f"{examples}. Write two lines and nothing else:\n{THOUGHT} your reasoning\n{ACTION} the command\n"
+        f"{words.setting} After every observation, think about what it means for the task, then give one action.\n"
+        f"{action_forms(words)}Write two lines and nothing else:\n{THOUGHT} your reasoning\n{ACTION} the action\n"
     )
 
 

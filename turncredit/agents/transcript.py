@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
+from turncredit.agents.action_forms import action_forms
 from turncredit.data.env_wording import Words
 from turncredit.data.transcript_markers import ACTION, OBSERVATION, TASK
 
 
 def instruction(words: Words) -> str:
     """The system prompt for a chat model."""
-    examples = f", for example: {', '.join(words.examples)}" if words.examples else ""
-    return f"{words.setting} Reply to every observation with one command and nothing else{examples}.\n"
+    return f"{words.setting} Reply to every observation with one action and nothing else.\n{action_forms(words)}"
 
 
 class Transcript:

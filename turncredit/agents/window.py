@@ -1,4 +1,4 @@
-"""The window agent: a fresh prompt each turn with the task, the last turns and the admissible actions.
+"""The window agent: a fresh prompt each turn with the task, the last turns and the admissible actions or templates.
 
 The form that the ALFWorld reinforcement-learning literature uses (GiGPO and its descendants): the model thinks
 inside `<think>` tags and acts inside `<action>` tags; the wording is ours. Where an environment's actions are tags
@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
+from turncredit.agents.action_forms import action_forms
 from turncredit.data.env_wording import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
@@ -23,7 +24,9 @@ class Settings(AgentSettings):
     """What the prompt shows."""
 
     history: int = Field(2, ge=0, description="turns shown")
-    show_admissible: bool = Field(True, description="whether the admissible actions are listed")
+    show_admissible: bool = Field(
+        True, description="whether the admissible actions are listed; if not, action templates"
+    )
     think: bool = Field(
         True, description="whether the prompt asks for a thought; no for a warm start, whose demonstrations have none"
     )
@@ -87,6 +90,8 @@ class Window:
             f"You play {self._words.game}. Your task is to {self._goal}",
             f"{asked} one action{self._form()}.",
         ]
+        if not self._settings.show_admissible and not self._words.tags:
+            lines += action_forms(self._words).splitlines()
         history = self._settings.history
         shown = self._turns[-history:] if history else []
         if shown:

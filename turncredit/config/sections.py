@@ -114,7 +114,7 @@ class AgentConfig(_SettingsByName):
     name: str = Field(
         "transcript",
         min_length=1,
-        description="transcript, window, react, reflexion, hipif, an installed agent, or path.py",
+        description="transcript, window, react, reflexion, hipif, verl_agent, an installed agent, or path.py",
     )
     max_response_tokens: int = Field(16, ge=2)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turncredit.data.verl_agent import VerlAgentPrompt
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -15,6 +17,7 @@ class Words:
     templates  the forms of all commands, with {placeholders} for names, for agents that do not list what is admissible
     tags       the names of the tags that commands are written in, if they are: agents with a tag of their own for a
                command need none around these
+    verl_agent verl-agent's prompt for this environment, for the agent `verl_agent`; None where it has none
     """
 
     setting: str = "You act in a text game."
@@ -22,3 +25,4 @@ class Words:
     examples: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    verl_agent: VerlAgentPrompt | None = None

@@ -115,6 +115,11 @@ def _warm_start(experiment: Experiment, environment: Environment, start: str) ->
     config, key = experiment.agent_of(start), experiment.agent_key(start)
     agent, learns = agents.load(config.name), experiment.sft.epochs > 0
     agent.check_actions(environment.multiline, environment.name, key)
+    if agent.plays is not None and not agent.plays(environment.words):
+        yield (
+            f"{key}: '{agent.name}' has no prompt for '{environment.name}'; take another agent ({key}.name), such as "
+            "window"
+        )
     written = {*tables.schema("demos").names, *environment.expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and learns:
@@ -134,8 +139,10 @@ def _shown(experiment: Experiment, environment: Environment, start: str) -> Iter
     """An agent that shows the possible actions of an environment that does not list them."""
     config, key = experiment.agent_of(start), experiment.agent_key(start)
     agent = agents.load(config.name)
-    lists = agent.shows_admissible and config.chosen().settings.get("show_admissible", True)
-    if lists and "admissible" not in environment.capabilities:
+    if (
+        agent.lists_admissible(config.chosen().settings, environment.words)
+        and "admissible" not in environment.capabilities
+    ):
         setting = f"{key}.{config.owner}.show_admissible"
         yield f"{key}: '{agent.name}' shows {_lacks(environment, 'admissible')}; set {setting} to false"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turncredit.agents import Encoder
+from turncredit.agents.action_forms import action_forms
 from turncredit.agents.hipif.response import one_line, without_control
 from turncredit.data.env_wording import Words
 from turncredit.data.transcript_markers import ACTION, OBSERVATION, TASK
@@ -91,17 +92,10 @@ COMPACT = Wording(
 
 def instruction(words: Words, *, reflection: bool, subgoals: bool) -> str:
     """The instruction for a pretrained model: where it acts, the form of actions, what it is shown, how to reply."""
-    lines = [
-        words.setting + (" You reach the task's goal by way of subgoals, one after the other." if subgoals else "")
-    ]
-    if words.templates:
-        lines.append("An action follows one of these templates:")
-        lines += [f"- {template}" for template in words.templates]
-        lines.append(
-            "Put names that an observation has shown into the braces. An action that is refused has no effect."
-        )
-    elif words.examples:
-        lines.append(f"Actions look like these: {', '.join(words.examples)}.")
+    opening = words.setting + (
+        " You reach the task's goal by way of subgoals, one after the other." if subgoals else ""
+    )
+    lines = []
     if subgoals:
         lines.append(
             "You are shown the task, the first observation, every finished subgoal with the observation it ended with, "
@@ -115,7 +109,7 @@ def instruction(words: Words, *, reflection: bool, subgoals: bool) -> str:
         )
     lines += _reply_format(reflection, subgoals)
     lines.append("Give exactly one action, and nothing after it.")
-    return "".join(f"{line}\n" for line in lines) + "\n"
+    return f"{opening}\n{action_forms(words)}" + "".join(f"{line}\n" for line in lines) + "\n"
 
 
 def _reply_format(reflection: bool, subgoals: bool) -> list[str]:

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from turncredit.envs.household.goals import Goal, match_goal
 from turncredit.envs.household.parse import Problem, parse
-from turncredit.envs.household.profile import COOL_TOOLS, HEAT_TOOLS, KNIVES, Profile, UnsupportedGame
+from turncredit.envs.household.profile import BANNER, COOL_TOOLS, HEAT_TOOLS, KNIVES, Profile, UnsupportedGame
 from turncredit.envs.household.world import World
 
 NOTHING = "Nothing happens."
-BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 _CACHE_LIMIT = 2_000
 """Local situations and texts kept per game, about 1.6 KB each. A hundred random rollouts meet about 150."""
 

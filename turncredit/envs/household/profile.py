@@ -107,6 +107,7 @@ _EDITIONS = {  # (SHA-256 of the domain, SHA-256 of the grammar without the task
 }
 
 _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
+BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 TASK_PREFIX = "Your task is to: "
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.household.verl_agent import PROMPT
 
 WORDS = Words(
     setting="You act in a text game.",
@@ -24,4 +25,5 @@ WORDS = Words(
         "inventory",
         "look",
     ),
+    verl_agent=PROMPT,
 )

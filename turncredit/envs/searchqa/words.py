@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.searchqa.verl_agent import PROMPT
 
 WORDS = Words(
     setting="You answer questions with the help of a search engine.",
@@ -10,4 +11,5 @@ WORDS = Words(
     examples=("<search>author of Dracula</search>", "<answer>Bram Stoker</answer>"),
     templates=("<search>{query}</search>", "<answer>{short answer}</answer>"),
     tags=("search", "answer"),
+    verl_agent=PROMPT,
 )

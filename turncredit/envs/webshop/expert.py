@@ -14,7 +14,18 @@ from typing import Protocol
 from turncredit.envs.protocol import Rng
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SEARCH, SEP, SUB_PAGES, plain, search_words, written
+from turncredit.envs.webshop.shop import (
+    BUY,
+    NEXT,
+    PREV,
+    SEARCH,
+    SEARCH_FORM,
+    SEP,
+    SUB_PAGES,
+    plain,
+    search_words,
+    written,
+)
 from turncredit.envs.webshop.wares import KINDS
 
 _PRICE = re.compile(r"\$([\d.]+)")
@@ -174,9 +185,15 @@ def _lowest(price: str) -> float:
 
 
 def slip_command(env: Browser, rng: Rng) -> str:
-    """A random admissible action, but for the purchase: the shopper acts, but not towards its goal."""
-    bought = written(f"click[{BUY}]", env.settings.actions)
-    return _pick([action for action in env.admissible() if action != bought], rng)
+    """A random admissible action, but for the purchase: the shopper acts, but not towards its goal.
+
+    On the page with the search bar, a search for words of the instruction.
+    """
+    form = env.settings.actions
+    choices = [action for action in env.admissible() if action != written(f"click[{BUY}]", form)]
+    if choices == [written(SEARCH_FORM, form)]:
+        choices = [written(f"search[{words}]", form) for words in search_words(env.goal)]
+    return _pick(choices, rng)
 
 
 def random_command(env: Browser, rng: Rng) -> str:

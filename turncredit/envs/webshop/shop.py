@@ -21,6 +21,8 @@ SEP = " [SEP] "
 SEARCH, BACK, PREV, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 START_PAGE = SEP.join(("WebShop", SEARCH))
+SEARCH_FORM = "search[<your query>]"
+"""What verl-agent lists where there is a search bar (its agent_system/environments/env_manager.py)."""
 
 _SEARCHES_KEPT = 4096
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.webshop.verl_agent import PROMPT
 
 WORDS = Words(
     setting="You shop in a text web shop.",
     game="a text web shop",
     examples=("search[leak proof water bottle]", "click[Buy Now]"),
     templates=("search[{words}]", "click[{button, product or option}]"),
+    verl_agent=PROMPT,
 )

@@ -7,6 +7,7 @@ from turncredit.envs.webshop import planner
 from turncredit.envs.webshop.reward import Goal, Score, score
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.shop import (
+    SEARCH_FORM,
     SEP,
     START,
     START_PAGE,
@@ -15,7 +16,6 @@ from turncredit.envs.webshop.shop import (
     State,
     parse,
     plain,
-    search_words,
     written,
 )
 
@@ -29,7 +29,6 @@ class WebShop:
         self.shop, self.goal, self.settings = shop, goal, settings
         self._wanted = shop.by_asin[goal.asin]
         self._state = START
-        self._searches = [f"search[{words}]" for words in search_words(goal)]
 
     def reset(self) -> str:
         """Start again; the page with the search bar."""
@@ -99,13 +98,13 @@ class WebShop:
         return [written(action, self.settings.actions) for action in plan]
 
     def admissible(self) -> tuple[str, ...]:
-        """What can be clicked; on the page with the search bar, two searches with words of the instruction.
+        """What can be clicked; on the page with the search bar, the form of a search, as in verl-agent.
 
         A search is allowed on every page, with any words.
         """
         if self._ended:
             return ()
-        actions = self._searches if self._state.page == "search" else self.shop.clickable(self._state)
+        actions = [SEARCH_FORM] if self._state.page == "search" else self.shop.clickable(self._state)
         return tuple(written(action, self.settings.actions) for action in actions)
 
     def snapshot(self) -> State:
