@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.envs.playing import play
+from tests.helpers import nonempty
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
 from turncredit.envs.searchqa import ENVIRONMENT, Settings, make_tasks
-from turncredit.envs.searchqa.generate import RELATIONS, SPLITS, documents, fact_base
+from turncredit.envs.searchqa.generate import RELATIONS, SPLITS, documents, fact_base, questions
 from turncredit.envs.searchqa.tasks import open_retriever, question_of
 from turncredit.errors import UserError
 
@@ -60,6 +63,17 @@ def test_splits_share_no_question_whatever_their_seeds() -> None:
     goals = [row["goal"] for seed, split in enumerate(SPLITS) for row in make_tasks(split, 400, seed, DEFAULT)]
     assert len(set(goals)) == len(goals) == 1600
     assert [row["family"] for row in make_tasks("train", 4, 3, DEFAULT)] == ["1 hop", "2 hops"] * 2
+
+
+@given(st.sampled_from([63, 80, 200]), st.integers(0, 500), st.integers(1, 3), st.integers(1, 3))
+def test_splits_share_no_fact_and_no_document_that_answers(documents: int, seed: int, facts: int, hops: int) -> None:
+    """What is learnt of a training question's documents answers no question of another split."""
+    base = (documents, seed, facts)
+    read: dict[str, set[str]] = {}
+    for split in SPLITS:
+        asked = nonempty(questions(split, 0, base, (hops, hops)))
+        read[split] = {name for one in asked for name in (*one.supports, *one.answers)}
+    assert sum(map(len, read.values())) == len(set().union(*read.values()))
 
 
 def test_too_few_questions_are_an_error() -> None:

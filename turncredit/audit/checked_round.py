@@ -35,6 +35,7 @@ class CheckSettings(BaseModel):
     temperature   that the turns were sampled at
     dtype, dropout, tokens_per_pass   of the policy whose log-probabilities are computed again
     update        of the run whose updates are checked; None where there are none
+    env, shared   the environment of that run, and how many held-out games may be training games, too
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,6 +46,8 @@ class CheckSettings(BaseModel):
     dropout: float
     tokens_per_pass: int
     update: StepSettings | None = None
+    env: str = ""
+    shared: int = 0
 
 
 class RoundFiles(BaseModel):
@@ -54,6 +57,8 @@ class RoundFiles(BaseModel):
     measures          progress and distance, where a method reads them
     credits, values, continuations, forks   by method
     beside            further tables as (schema, path), such as hiddens or branches
+    learned           in a run's first round: the tables of the games that are trained on or demonstrated
+    eval_tasks        the games of its evaluations
     policy            the folder of the policy that sampled the turns, where it is still there
     """
 
@@ -72,6 +77,8 @@ class RoundFiles(BaseModel):
     beside: tuple[tuple[str, Path], ...] = ()
     updates: Path | None = None
     evals: Path | None = None
+    learned: tuple[Path, ...] = ()
+    eval_tasks: Path | None = None
     policy: Path | None = None
 
     def all(self) -> list[tuple[str, Path]]:
@@ -83,6 +90,7 @@ class RoundFiles(BaseModel):
             *((name, path) for name, path in single if path is not None),
             *many,
             *(("labels", path) for path in self.labels),
+            *(("tasks", path) for path in (*self.learned, self.eval_tasks) if path is not None),
             *self.beside,
         ]
 

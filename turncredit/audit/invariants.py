@@ -15,6 +15,7 @@ blind_labels  a judge's input does not change with success, score, rewards, prog
 logprobs      stored log-probabilities are the policy's, for a sample of rollouts (`turncredit.audit.logprobs`, which
               has torch)
 first_ratio   the update's first step, before anything was learned, saw no ratio above 1
+held_out      no evaluated game has the instruction and layout of a training game, but for as many as are declared
 steps         the update took as many steps as its rollouts and settings say, whatever the credit was
 
 A check gives one row, or none where the round has nothing to check. `worst` is its largest deviation, where it has one.
@@ -33,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turncredit import envs
 from turncredit.audit.checked_round import CheckSettings, Round, RoundFiles
 from turncredit.config.judge import judge_name
 from turncredit.credit import Method, compute
@@ -42,6 +44,7 @@ from turncredit.data.seeding import generator
 from turncredit.data.turns import Turns, check_logprobs
 from turncredit.errors import UserError
 from turncredit.judges.label import prompt_hashes
+from turncredit.rollouts.held_out import shared_games
 from turncredit.stats import intervals
 
 #: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
@@ -317,6 +320,22 @@ def steps(at: Round) -> Finding | None:
     return _finding(taken == wanted, None, line)
 
 
+def held_out(at: Round) -> Finding | None:
+    """No game of evaluation is one of training, by instruction and layout; `worst` is how many are.
+
+    The games of demonstrations count as training games. As many as the configuration declares (`tasks.shared`) are no
+    violation, but named all the same.
+    """
+    if at.files.eval_tasks is None:
+        return None
+    learned = [row for path in at.files.learned for row in tables.read(path, "tasks").to_pylist()]
+    evaluated = tables.read(at.files.eval_tasks, "tasks").to_pylist()
+    shared = shared_games(envs.load(at.settings.env), learned, evaluated)
+    named = [f"the evaluated game '{one}' is the training game '{other}'" for one, other in shared]
+    listed = _first_of(named, len(evaluated), float(len(shared)))
+    return listed._replace(holds=len(shared) <= at.settings.shared)
+
+
 # ------------------------------------------------------------------ the labels
 
 
@@ -401,6 +420,7 @@ CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "conservation": conservation,
     "blind_labels": blind_labels,
     "first_ratio": first_ratio,
+    "held_out": held_out,
     "steps": steps,
 }
 NEED_TURNS = {"steps", "success", "sampled_by", "same_keys", "reproduced", "alpha_one", "conservation", "blind_labels"}

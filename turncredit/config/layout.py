@@ -41,7 +41,7 @@ KEYS: dict[str, str] = {
     "method": _NAME,
     "seed": r"\d+",
     "round": r"\d\d|[1-9]\d\d",
-    "split": "train|eval",
+    "split": "train|eval|demos",
     "judge": r"[a-z0-9][a-z0-9.-]*",
     "question": "role|progress|score",
     "hidden_policy": "sft|current",

@@ -88,8 +88,19 @@ class TasksConfig(Closed):
     eval_split: str | list[str] = Field(
         "eval", description="one split, or several: [valid_seen, valid_unseen]; the report has success on each"
     )
-    train: int = Field(4096, ge=1, description="games for demonstrations and rollouts")
+    demo_split: str | None = Field(
+        None, description="split of the games that are demonstrated; null: they are the training games"
+    )
+    train: int = Field(
+        4096, ge=1, description="games for rollouts, and for demonstrations without a split of their own"
+    )
     eval: int = Field(4096, ge=1, description="held-out games, from all splits in turn")
+    demos: int | None = Field(
+        None, ge=1, description="demonstrated games, with a split of their own; null: as many as there are for training"
+    )
+    shared: int = Field(
+        0, ge=0, description="evaluated games that may be training games, too, at most; the report names them"
+    )
     seed: Seed = 0
 
     @field_validator("eval_split")
@@ -98,6 +109,12 @@ class TasksConfig(Closed):
         if isinstance(value, list) and (len(value) < 2 or len(set(value)) < len(value)):
             raise ValueError("a list of splits has at least two, each once; write a single split without brackets")
         return value
+
+    @model_validator(mode="after")
+    def _demos_have_a_split(self) -> TasksConfig:
+        if self.demos is not None and self.demo_split is None:
+            raise ValueError("demos: only demonstrations with a split of their own have games to count; set demo_split")
+        return self
 
 
 class AgentSlice(Closed):

@@ -46,6 +46,8 @@ class Environment:
                     needed where `open_task` is a function
     make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
+    task_key        (row) -> a text that rows share exactly if their tasks have the same instruction and layout, to keep
+                    evaluation apart from training (`turncredit.rollouts.held_out`, which has the default)
     multiline       whether actions are code of several lines; agents that give one line are then refused before any job
     lacks           (settings) -> the capabilities of its class that it does not have with these settings
     deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
@@ -99,6 +101,7 @@ class Environment:
     make_tasks: Callable[[str, int, int, Any], Sequence[Row]] | None = None
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
     lacks: Callable[[Any], Collection[str]] | None = None
+    task_key: Callable[[Row], str] | None = None
     multiline: bool = False
     deterministic: bool = True
     guarded: bool = False

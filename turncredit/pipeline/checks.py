@@ -64,6 +64,13 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
     for name, agent in experiment.agents.items():
         yield from _agent(experiment, f"agents.{name}", agent)
     environment = envs.load(experiment.env.name).with_settings(experiment.env.chosen().settings)
+    tasks = experiment.tasks
+    for key in ("train_split", "demo_split"):
+        if getattr(tasks, key) == tasks.eval_split and not tasks.shared:
+            yield (
+                f"tasks.eval_split is tasks.{key}, '{tasks.eval_split}': the policy would be evaluated on games "
+                "that it learns from; choose another split, or declare in tasks.shared how many games may be shared"
+            )
     for start in experiment.starts():
         yield from _warm_start(experiment, environment, start)
     for name, entry in experiment.define.items():

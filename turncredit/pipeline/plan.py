@@ -78,6 +78,11 @@ class Plan:
         """The environment that is played, with its own settings."""
         return self.experiment.env.chosen()
 
+    @property
+    def demonstrated(self) -> str:
+        """Which table of games is demonstrated: the training games, unless demonstrations have a split of their own."""
+        return "demos" if self.experiment.tasks.demo_split else "train"
+
     def playing(self, rollout: RolloutConfig | None = None) -> Playing:
         """How a job plays; as `rollout` says, if it is not the experiment's own."""
         experiment = self.experiment

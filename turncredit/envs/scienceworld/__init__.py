@@ -25,6 +25,7 @@ ENVIRONMENT = Environment(
     served={"gold": False},
     check_installed=check_installed,
     make_tasks=make_tasks,
+    task_key=lambda row: row["task_id"],  # a variation of a task; its game also holds a gold path, in one split only
     expert=Expert,
     expert_columns=COLUMNS,
     random_command=random_command,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from turncredit.envs.environment import Environment
 from turncredit.envs.judging import HIDDEN
 from turncredit.envs.searchqa.actions import is_answer
+from turncredit.envs.searchqa.answers import normalise
 from turncredit.envs.searchqa.expert import Expert, random_command, slip_command
 from turncredit.envs.searchqa.qa import SearchQA
 from turncredit.envs.searchqa.settings import Settings
@@ -28,6 +29,7 @@ ENVIRONMENT = Environment(
     env_class=SearchQA,
     remote=lambda settings: settings.retriever == "remote",
     make_tasks=make_tasks,
+    task_key=lambda row: normalise(row["goal"]),  # there is one set of documents for all tasks
     check_installed=check_files,
     expert=Expert,
     random_command=random_command,

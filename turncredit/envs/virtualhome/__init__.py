@@ -6,7 +6,7 @@ from turncredit.envs.environment import Environment
 from turncredit.envs.virtualhome.expert import COLUMNS, expert, random_command, slip_command
 from turncredit.envs.virtualhome.home import VirtualHome
 from turncredit.envs.virtualhome.settings import Settings
-from turncredit.envs.virtualhome.tasks import check_installed, make_tasks, open_task
+from turncredit.envs.virtualhome.tasks import check_installed, make_tasks, open_task, task_key
 from turncredit.envs.virtualhome.words import WORDS
 
 __all__ = ["ENVIRONMENT", "WORDS", "Settings", "expert", "make_tasks", "open_task", "random_command", "slip_command"]
@@ -25,6 +25,7 @@ ENVIRONMENT = Environment(
     env_class=VirtualHome,
     lacks=_lacks,
     make_tasks=make_tasks,
+    task_key=task_key,
     check_installed=check_installed,
     expert=expert,
     expert_columns=COLUMNS,

@@ -35,16 +35,20 @@ class Wish(NamedTuple):
     things: tuple[str, ...] = ()
     place: str = ""
     washed: bool = False
-    device: str = ""
+    devices: tuple[str, ...] = ()
     seat: str = ""
+
+
+def _named(text: str) -> tuple[str, ...]:
+    return tuple(text.split(" and "))
 
 
 _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Wish]], ...] = tuple(
     (re.compile(pattern), make)
     for pattern, make in (
-        (r"switch on (\w+) and sit on (\w+)", lambda m: Wish(device=m[1], seat=m[2])),
-        (r"switch on (\w+)", lambda m: Wish(device=m[1])),
-        (r"put (\w+) in (\w+) and switch on \2", lambda m: Wish((m[1],), m[2], device=m[2])),
+        (r"switch on (\w+(?: and \w+)*) and sit on (\w+)", lambda m: Wish(devices=_named(m[1]), seat=m[2])),
+        (r"switch on (\w+(?: and \w+)*)", lambda m: Wish(devices=_named(m[1]))),
+        (r"put (\w+) in (\w+) and switch on \2", lambda m: Wish((m[1],), m[2], devices=(m[2],))),
         (r"wash (\w+) and put it (?:in|on) (\w+)", lambda m: Wish((m[1],), m[2], washed=True)),
         (r"put (\w+) and (\w+) (?:in|on) (\w+)", lambda m: Wish((m[1], m[2]), m[3])),
         (r"put (\w+) (?:in|on) (\w+)", lambda m: Wish((m[1],), m[2])),
@@ -93,6 +97,8 @@ class Searcher:
         assert wish is not None, env.goal
         self._wish = wish
         self._seen: set[str] = set()
+        self._rooms: set[str] = set()
+        """Rooms of the household."""
         self._visited: set[str] = set()
         """Rooms that it has been in."""
         self._opened: set[str] = set()
@@ -122,6 +128,7 @@ class Searcher:
             return
         if match := _START.match(observation):
             self._visited.add(match[1])
+            self._rooms.update(_names(match[3]))
         for match in _SEEN.finditer(observation):
             self._seen.update(_names(match[1]))
         held = _HELD.search(observation)
@@ -210,20 +217,24 @@ class Searcher:
 
     def _decide(self) -> Plan:
         wish = self._wish
-        if self._seated and not (wish.seat and wish.device in self._on):
+        off = [device for device in wish.devices if device not in self._on]
+        if self._seated and not (wish.seat and not off):
             return Plan("stand up", write("STANDUP"), "sitting", lambda: not self._seated)
         missing = [thing for thing in wish.things if not self._placed(thing)]
         if missing:
             in_hand = [thing for thing in missing if any(class_of(name) == thing for name in self._held)]
             return self._deliver((in_hand or missing)[0])
-        if wish.device and wish.device not in self._on:
-            return self._switch(wish.device)
+        if off:
+            return self._switch(next((device for device in off if device in self._seen), off[0]))
         if wish.seat:
             subgoal = f"sit on {wish.seat}"
             return Plan(
-                subgoal, self._reach(wish.seat) or write("SIT", wish.seat), f"{wish.device} is on", lambda: self._seated
+                subgoal,
+                self._reach(wish.seat) or write("SIT", wish.seat),
+                f"{wish.devices[-1]} is on",
+                lambda: self._seated,
             )
-        return Plan("look again", write("WALK", wish.place or wish.device), "all seems done", lambda: False)
+        return Plan("look again", write("WALK", wish.place or wish.devices[0]), "all seems done", lambda: False)
 
     def _placed(self, thing: str) -> bool:
         return any(
@@ -270,10 +281,9 @@ class Searcher:
         def reached() -> bool:
             return bool(self._instances(thing))
 
-        rooms = [FURNITURE[place].room for place in THINGS[thing].places]
         for place in THINGS[thing].places:
-            if FURNITURE[place].room not in self._visited:
-                return Plan(subgoal, write("WALK", FURNITURE[place].room), f"no {thing} yet", reached)
+            if room := self._unvisited(place):
+                return Plan(subgoal, write("WALK", room), f"no {thing} yet", reached)
             if opens(place) and place in self._seen and place not in self._opened:
                 action = self._reach(place) or self._opening(place) or write("WALK", place)
                 return Plan(subgoal, action, f"no {thing} yet", reached)
@@ -281,7 +291,7 @@ class Searcher:
         if boxes:  # somebody has put it elsewhere
             action = self._reach(boxes[0]) or self._opening(boxes[0]) or write("WALK", boxes[0])
             return Plan(subgoal, action, f"no {thing} yet", reached)
-        return Plan(subgoal, write("WALK", rooms[0]), f"no {thing} yet", reached)
+        return Plan(subgoal, write("WALK", min(self._visited)), f"no {thing} yet", reached)
 
     def _switch(self, device: str) -> Plan:
         action = self._reach(device)
@@ -295,9 +305,14 @@ class Searcher:
         """The action that brings it to an object; None where it is there."""
         if self._at == name:
             return None
-        if name not in self._seen and class_of(name) in FURNITURE:
-            return write("WALK", FURNITURE[class_of(name)].room)
-        return write("WALK", name)
+        return write("WALK", self._unvisited(class_of(name)) or name)
+
+    def _unvisited(self, name: str) -> str:
+        """A room that it has not been in and where furniture that it has not seen may be; empty where there is none."""
+        if name in self._seen or name not in FURNITURE:
+            return ""
+        there = (room for room in FURNITURE[name].rooms if room in self._rooms)
+        return next((room for room in there if room not in self._visited), "")
 
     def _opening(self, name: str) -> str | None:
         """The action without which nothing goes in or out of furniture; None where nothing stands in the way."""

@@ -29,22 +29,24 @@ from turncredit.errors import UserError, nearest
 SPLITS = ("train", "demos", "valid", "eval")
 _ATTEMPTS = 400
 """Draws for one task before giving up; a draw falls into the wanted split one time in four."""
-_TWICE = 0.25
+_TWICE = 0.35
 """How often there are two of a small object."""
-_UNPLUGGED = 0.3
+_UNPLUGGED = 0.5
 _DIRTY = 0.4
 
 
 class Draft(NamedTuple):
     """A household as it is drawn.
 
-    nodes (class, states); edges between their numbers; `at`: things to furniture; `by_class`: class to its nodes
+    nodes (class, states); edges between their numbers; `at`: things to furniture; `by_class`: class to its nodes;
+    `room_of`: furniture to the node of its room
     """
 
     nodes: list[tuple[str, list[str]]]
     edges: list[tuple[int, str, int]]
     at: dict[int, str]
     by_class: dict[str, tuple[int, ...]]
+    room_of: dict[str, int]
 
     def add(self, name: str, states: Sequence[str] = ()) -> int:
         """A new node's number."""
@@ -145,30 +147,32 @@ def _node(number: int, name: str, states: Sequence[str]) -> dict[str, Any]:
 
 
 def _household(rng: random.Random, settings: Settings) -> Draft:
-    draft = Draft([], [], {}, {})
+    draft = Draft([], [], {}, {}, {})
     rooms: dict[str, int] = {name: draft.add(name) for name in sorted(settings.rooms)}
     me = draft.add("character")
     draft.edges.append((me, "INSIDE", rooms[rng.choice(sorted(rooms))]))
     for name, piece in FURNITURE.items():
-        if piece.room not in rooms or not (piece.always or rng.random() < 0.5):
+        possible = [room for room in piece.rooms if room in rooms]
+        if not possible or not (piece.always or rng.random() < 0.5):
             continue
+        room = draft.room_of[name] = rooms[rng.choice(possible)]
         plugged = "PLUGGED_OUT" if rng.random() < _UNPLUGGED else "PLUGGED_IN"
         states = [plugged if state == "PLUGGED_IN" else state for state in piece.states]
-        draft.edges.append((draft.add(name, states), "INSIDE", rooms[piece.room]))
-    possible = [name for name, thing in THINGS.items() if any(draft.has(place) for place in thing.places)]
-    names = rng.sample(possible, min(rng.randint(*settings.things), len(possible)))
+        draft.edges.append((draft.add(name, states), "INSIDE", room))
+    known = [name for name, thing in THINGS.items() if any(draft.has(place) for place in thing.places)]
+    names = rng.sample(known, min(rng.randint(*settings.things), len(known)))
     for name in names:
         places = [place for place in THINGS[name].places if draft.has(place)]
         for _ in range(2 if rng.random() < _TWICE else 1):
-            _put(draft, rng, name, rng.choice(places), rooms)
+            _put(draft, rng, name, rng.choice(places))
     return draft
 
 
-def _put(draft: Draft, rng: random.Random, name: str, place: str, rooms: Mapping[str, int]) -> None:
+def _put(draft: Draft, rng: random.Random, name: str, place: str) -> None:
     dirty = THINGS[name].washable and rng.random() < _DIRTY
     number = draft.add(name, ["DIRTY"] if dirty else ["CLEAN"])
     at = draft.all(place)[0]
-    draft.edges.extend(((number, relation(place), at), (number, "INSIDE", rooms[FURNITURE[place].room])))
+    draft.edges.extend(((number, relation(place), at), (number, "INSIDE", draft.room_of[place])))
     draft.at[number] = place
 
 
@@ -187,11 +191,18 @@ def _placement(place: str, thing: int, at: int) -> Condition:
 
 
 def _device(rng: random.Random, draft: Draft) -> Goal | None:
-    devices = [name for name in DEVICES if draft.has(name)]
+    devices = _some_devices(rng, draft, 3)
     if not devices:
         return None
-    name = rng.choice(devices)
-    return Goal(f"switch on {name}", (draft.all(name),), (Condition("ON", 0),))
+    slots = tuple(draft.all(name) for name in devices)
+    conditions = tuple(Condition("ON", slot) for slot in range(len(devices)))
+    return Goal(f"switch on {' and '.join(devices)}", slots, conditions)
+
+
+def _some_devices(rng: random.Random, draft: Draft, most: int) -> list[str]:
+    """That many devices of a household, or all where it has fewer."""
+    devices = [name for name in DEVICES if draft.has(name)]
+    return rng.sample(devices, min(most, len(devices)))
 
 
 def _place(rng: random.Random, draft: Draft) -> Goal | None:
@@ -237,19 +248,16 @@ def _two(rng: random.Random, draft: Draft) -> Goal | None:
 
 
 def _watch(rng: random.Random, draft: Draft) -> Goal | None:
-    pairs = [
-        (seat, device)
-        for seat in SEATS
-        for device in DEVICES
-        if draft.has(seat) and draft.has(device) and FURNITURE[seat].room == FURNITURE[device].room
-        if seat not in draft.at.values()  # the package lets nobody sit where too many things lie
-    ]
-    if not pairs:
+    # The package lets nobody sit where too many things lie.
+    seats = [name for name in SEATS if draft.has(name) and name not in draft.at.values()]
+    devices = _some_devices(rng, draft, 2)
+    if not seats or not devices:
         return None
-    seat, device = rng.choice(pairs)
-    slots = (draft.all(device), draft.all("character"), draft.all(seat))
-    conditions = (Condition("ON", 0), Condition("SITTING", 1), Condition("ON", 1, 2))
-    return Goal(f"switch on {device} and sit on {seat}", slots, conditions)
+    seat, me, last = rng.choice(seats), len(devices), len(devices) + 1
+    slots = (*(draft.all(name) for name in devices), draft.all("character"), draft.all(seat))
+    on = tuple(Condition("ON", slot) for slot in range(len(devices)))
+    conditions = (*on, Condition("SITTING", me), Condition("ON", me, last))
+    return Goal(f"switch on {' and '.join(devices)} and sit on {seat}", slots, conditions)
 
 
 def _machine(rng: random.Random, draft: Draft) -> Goal | None:

@@ -138,14 +138,14 @@ def _walk(scene: Scene) -> tuple[str, str]:
         return "D", f"takes {', '.join(sorted(carrying))} to {name}, where the task wants it"
     if name in scene.wanted() and name not in scene.held:
         return "D", f"walks to {name}, which the task asks for"
-    if name in (wish.device, wish.seat) and not scene.wanted():
+    if name in (*wish.devices, wish.seat) and not scene.wanted():
         return "D", f"walks to {name}, which the task names"
     if name in scene.placed:
         return "R", f"walks back to {name}, which is where it belongs"
     visits = [act for act in scene.before if act.verb in _WALKS and not act.refused and act.objects == now.objects]
     if visits:
-        leads = FURNITURE[wish.place].room if carrying and wish.place in FURNITURE else ""
-        if leads == name:
+        leads = FURNITURE[wish.place].rooms if carrying and wish.place in FURNITURE else ()
+        if name in leads:
             return "D", f"takes what the task asks for to the {name}"
         return "R", f"walks to {name}, seen a few turns before; nothing new"
     if name in FURNITURE and not opens(name):
@@ -194,7 +194,7 @@ def _wash(scene: Scene) -> tuple[str, str]:
 def _switch(scene: Scene) -> tuple[str, str]:
     now, wish = scene.now, scene.wish
     name = now.thing
-    if name != wish.device:
+    if name not in wish.devices:
         if now.verb == "SWITCHOFF" and name == wish.place:
             return "D", f"switches off {name}, which can then be opened"
         return "N", f"the task does not ask for {name}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from turncredit.data.strict_model import Closed
 
-Room = Literal["bathroom", "bedroom", "kitchen", "living_room"]
+Room = Literal["bathroom", "bedroom", "dining_room", "home_office", "kitchen", "living_room"]
+ROOMS: tuple[Room, ...] = get_args(Room)
 Family = Literal["device", "place", "wash", "two", "watch", "machine"]
 
 
@@ -21,7 +22,7 @@ class Settings(Closed):
     goals: Literal["annotated", "recorded"] = "annotated"
     """For `real`: the goals of the Embodied Agent Interface, or what each recorded program changes."""
 
-    rooms: tuple[Room, ...] = ("bathroom", "bedroom", "kitchen", "living_room")
+    rooms: tuple[Room, ...] = ROOMS
     """Rooms of a generated household."""
     things: tuple[int, int] = (8, 12)
     """Fewest and most small objects in a generated household."""

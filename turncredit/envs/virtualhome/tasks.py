@@ -98,6 +98,14 @@ def _recorded(program: Program, goal: Goal) -> str:
     return goals.to_text({"program": program.number}, goal)
 
 
+def task_key(row: Mapping[str, Any]) -> str:
+    """Household and sentence of a generated task, whatever the order in which it was drawn; a program's number."""
+    game = json.loads(row["game"])
+    if "program" in game:
+        return str(game["program"])
+    return generate.canonical(game["nodes"], game["edges"], row["goal"])
+
+
 def open_task(row: Mapping[str, Any], settings: Settings) -> VirtualHome:
     """A fresh rollout of a task. Raises UserError for a damaged row, and for a program that is not in the folder."""
     game = row["game"]

@@ -32,6 +32,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=WebShop,
     make_tasks=make_tasks,
+    task_key=lambda row: row["goal"],  # there is one shop for all tasks
     check_installed=check_data,
     expert=Expert,
     random_command=random_command,

@@ -1,4 +1,4 @@
-"""Stage `demos`: demonstrations of the environment's expert on the training games."""
+"""Stage `demos`: demonstrations of the environment's expert on the training games, or on games of their own."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def runtime_options(plan: Plan, at: JobKeys) -> Playing:
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The training games."""
-    return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
+    """The games that are demonstrated."""
+    return {"tasks": plan.layout.path("tasks", split=plan.demonstrated), **plan.environment_file}
 
 
 def run(job: Job) -> dict[str, float]:

@@ -12,6 +12,7 @@ from turncredit.data.progress import progress
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
+from turncredit.pipeline.stages.tasks import learned_games
 
 
 class Config(Slice):
@@ -42,7 +43,8 @@ def run_settings(plan: Plan, method: str) -> CheckSettings:
     """The part of the configuration for checking the run of `method`."""
     update = plan.experiment.section_for(method, "update")
     asked = StepSettings(**{name: getattr(update, name) for name in StepSettings.model_fields})
-    return check_settings(plan, method, [method]).model_copy(update={"update": asked})
+    own = {"update": asked, "env": plan.experiment.env.name, "shared": plan.experiment.tasks.shared}
+    return check_settings(plan, method, [method]).model_copy(update=own)
 
 
 def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
@@ -74,6 +76,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "beside": [(name, path(name, at.keys)) for name, at in read.items() if at],
             "updates": path("updates", own),
             "evals": path("evals", own) if evaluated else None,
+            **({"learned": learned_games(plan), "eval_tasks": path("tasks", split="eval")} if round == 1 else {}),
             "policy": plan.policy_before(method, seed, round) if kept else None,
         }
     )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
+
+from turncredit import envs
 from turncredit.config import EnvSlice
 from turncredit.config.stages import Stage, table
+from turncredit.data import tables
+from turncredit.errors import UserError
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.rollouts.held_out import shared_games
 from turncredit.rollouts.tasks import make_tasks
 
 
@@ -23,30 +29,56 @@ class Config(Slice):
 def config(plan: Plan, at: JobKeys) -> Config:
     """The part of `tasks` about this split."""
     tasks = plan.experiment.tasks
-    train = at.split == "train"
-    return Config(
-        env=plan.env,
-        split=tasks.train_split if train else tasks.eval_split,
-        count=tasks.train if train else tasks.eval,
-        seed=tasks.seed,
-    )
+    split, count = {
+        "train": (tasks.train_split, tasks.train),
+        "eval": (tasks.eval_split, tasks.eval),
+        "demos": (tasks.demo_split or tasks.train_split, tasks.demos or tasks.train),
+    }[at.split]
+    return Config(env=plan.env, split=split, count=count, seed=tasks.seed)
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """No table: games are generated, or read from the environment's own files."""
-    return {**plan.environment_file}
+    """For held-out games those that are learned from, with which they are compared; others have no table as input."""
+    learned = learned_games(plan) if at.split == "eval" else []
+    return {**({"learned": learned} if learned else {}), **plan.environment_file}
+
+
+def learned_games(plan: Plan) -> list[str]:
+    """The tables of the games that are trained on or demonstrated."""
+    return [plan.layout.path("tasks", split=split) for split in dict.fromkeys(("train", plan.demonstrated))]
+
+
+def runtime_options(plan: Plan, at: JobKeys) -> int:
+    """How many held-out games may be training games, too; with more the job fails."""
+    return plan.experiment.tasks.shared
 
 
 def run(job: Job) -> dict[str, float]:
     """Write the games; returns their number, in total and by family."""
     config: Config = job.config
     table = make_tasks(config.env, config.split, config.count, config.seed, key=f"tasks.{job.at.split}")
+    if job.at.split == "eval":
+        _check_held_out(job, table)
     job.write("tasks", table)
     families = Counter(table.column("family").to_pylist())
     return {
         "games": float(table.num_rows),
         **{f"games_{family}": float(count) for family, count in sorted(families.items())},
     }
+
+
+def _check_held_out(job: Job, table: pa.Table) -> None:
+    """Raise UserError if more held-out games than declared are trained on or demonstrated."""
+    environment = envs.load(job.config.env.name)
+    learned = [row for path in job.paths("learned") for row in tables.read(path, "tasks").to_pylist()]
+    shared = shared_games(environment, learned, table.to_pylist())
+    if len(shared) > job.runtime_options:
+        one, other = shared[0]
+        raise UserError(
+            f"{len(shared)} of {table.num_rows} held-out games have the instruction and layout of a training game, the "
+            f"first one '{one}' that of '{other}'; mend the splits of the environment '{environment.name}', or declare "
+            f"in tasks.shared that there may be {len(shared)} (now {job.runtime_options})"
+        )
 
 
 STAGE = Stage(
@@ -61,4 +93,5 @@ STAGE = Stage(
     slice=config,
     inputs=inputs,
     run=run,
+    runtime_options=runtime_options,
 )

@@ -348,13 +348,19 @@ def holds(results: Results) -> Holds:
     broken = named[~named["holds"]]
     checked = counted(len(frame) + bool(spent), frame["name"].nunique() + bool(spent), rounds)
     if broken.empty and not lines:
-        return Holds(True, f"All invariants hold: {checked}.")
+        return Holds(True, f"All invariants hold: {checked}.{_declared(named)}")
     lines += [
         f"{row.invariant} in {row.where}, seed {row.seed}, round {row.round}: {row.detail}"
         for row in broken.itertuples()
     ]
     failed = f"{len(broken)} of {checked} fail" if len(broken) else f"Of {checked} none fails, but"
     return Holds(False, f"{failed}{':' * bool(len(broken))} {_listed(lines)}.")
+
+
+def _declared(named: pd.DataFrame) -> str:
+    """The exceptions that the configuration declares, which break no invariant."""
+    excepted = sorted({str(row.detail) for row in named[named["holds"]].itertuples() if row.detail})
+    return f" Declared exceptions: {_listed(excepted)}." if excepted else ""
 
 
 def _listed(lines: list[str]) -> str:
