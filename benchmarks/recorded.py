@@ -2,7 +2,8 @@
 
 python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
-python benchmarks/methods/table.py results/methods_recorded final fidelity
+python benchmarks/methods/table.py results/methods_recorded final
+python -m benchmarks.recorded withdraw benchmarks/methods/recorded agentprm has_turnrd
 
 A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata
 of each file says where its first table came from (commit, configuration, hashes of what was read).
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -74,6 +75,29 @@ def unpack(folder: str | Path, results: str | Path) -> None:
                 tables.write(part, layout.path(name, keys), name, made_by)
 
 
+def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:
+    """Remove the rows of these methods, whose results do not hold any more, and the methods from the configuration.
+
+    Returns the number of rows removed from each table. Raises UserError for a method that the configuration lacks.
+    """
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text())
+    if missing := sorted(set(methods) - set(config["methods"])):
+        raise UserError(f"{folder / 'config.json'}: has no method '{missing[0]}'")
+    config["methods"] = [name for name in config["methods"] if name not in methods]
+    config["define"] = {name: entry for name, entry in config["define"].items() if name not in methods}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    removed = {}
+    for name in KEPT:
+        file = folder / f"{name}.parquet"
+        if file.exists():
+            whole = pq.read_table(file)
+            kept = whole.filter(pc.invert(pc.is_in(whole.column("method"), pa.array(list(methods)))))
+            pq.write_table(kept, file, compression="zstd", compression_level=19)
+            removed[name] = len(whole) - len(kept)
+    return removed
+
+
 def _with_keys(name: str, located: Located) -> pa.Table:
     """One table with its artifact's keys as columns, without the metadata of its file."""
     table = tables.read(located.path, name).replace_schema_metadata()
@@ -95,17 +119,24 @@ def _parts(name: str, whole: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Tabl
 
 
 def main() -> None:
-    """Pack or unpack, as the command line says."""
+    """Pack, unpack or withdraw, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["pack", "unpack"])
+    parser.add_argument("action", choices=["pack", "unpack", "withdraw"])
     parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
+    parser.add_argument("targets", nargs="+", help="a folder to write to; of withdraw: methods")
     given = parser.parse_args()
     try:
-        if given.action == "pack":
-            print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.target).items()))
-        else:
-            unpack(given.source, given.target)
+        match given.action:
+            case "pack":
+                print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.targets[0]).items()))
+            case "unpack":
+                unpack(given.source, given.targets[0])
+            case _:
+                print(
+                    ", ".join(
+                        f"{name}: {rows} rows removed" for name, rows in withdraw(given.source, given.targets).items()
+                    )
+                )
     except UserError as error:
         raise SystemExit(str(error)) from None
 

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from benchmarks.credit import synthetic
 from tests import tiny
+from turncredit.audit import hidden_probe
 from turncredit.audit import invariants as watched
 from turncredit.audit.logprobs import check_all, logprobs
 from turncredit.cli.check import rounds_in
@@ -149,7 +150,8 @@ def test_all_hold_on_what_the_stages_make(made):
     assert min(row["checked"] for row in rows) > 0
     where = {(row["run"], row["round"]) for row in rows}
     assert where == {("has_turnrd", 1), ("has_turnrd", 2), ("has_judge", 1), (FIRST.policy, 1)}
-    assert {row["name"] for row in rows} == {*watched.CHECKS, "logprobs"}
+    too_few_turns = {"states"}
+    assert {row["name"] for row in rows} == {*watched.CHECKS, "logprobs"} - too_few_turns
     tables.conform(watched.table(rows), "invariants", "here")
 
 
@@ -367,3 +369,32 @@ def test_the_command_names_methods_that_took_other_steps_than_the_rest(results):
     run = CliRunner().invoke(app, ["check", str(results)])
     assert run.exit_code == 1
     assert "FAILS equal_steps   tiny: seed 0, round 1: has_turnrd took 4 optimiser steps on 16 seq" in run.output
+
+
+@pytest.mark.parametrize(
+    ("point", "carried", "lacks"),
+    [
+        ("action", {"action", "observation"}, None),
+        ("action", {"observation"}, "action"),
+        ("action", {"action"}, "observation"),
+        ("observation", {"observation"}, None),
+        ("observation", {"action"}, "observation"),
+    ],
+)
+def test_states_must_carry_what_a_model_that_reads_them_needs(tmp_path, point, carried, lacks):
+    """Which is the action only where they are read over it."""
+    turns, _ = synthetic.tables(synthetic.rows(40, 4, 8, seed=1))
+    verbs = np.random.default_rng(0).choice(["go", "take"], turns.num_rows)
+    turns = turns.set_column(turns.column_names.index("action"), "action", pa.array([f"{verb} x" for verb in verbs]))
+    hidden = np.random.default_rng(1).normal(size=(turns.num_rows, 8))
+    for number, question in enumerate(hidden_probe.questions(turns)):
+        hidden[:, number] += 4.0 * question.yes_N * (question.about in carried)
+    states = pa.array([row.astype(np.float16) for row in hidden], pa.list_(pa.float16()))
+    keys = {key: turns.column(key) for key in tables.KEYS}
+    path = tmp_path / f"sft-{point}.parquet"
+    tables.write(pa.table({**keys, "policy_id": pa.repeat("sft", len(states)), "hidden": states}), path, "hiddens", {})
+    finding = watched.states(SimpleNamespace(files=SimpleNamespace(beside_of=lambda _: [path]), table=turns))
+    assert finding.holds == (lacks is None)
+    said = f"AUC of a linear probe: sft-{point}: " if lacks is None else f"{path}: does not carry the {lacks}: AUC 0."
+    assert finding.detail.startswith(said)
+    assert (finding.worst < 0.2) == finding.holds

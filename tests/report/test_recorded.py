@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import recorded
@@ -72,3 +76,18 @@ def test_an_experiments_own_tables_are_never_replaced(folders):
     with pytest.raises(UserError, match=r"config\.json: exists and was not written by this command"):
         recorded.unpack(kept, whole)
     assert {found.path: found.path.stat().st_mtime_ns for found in Layout(whole).find("evals")} == before
+
+
+def test_a_withdrawn_method_is_gone_from_every_table_and_the_others_stay_as_they_were(folders, tmp_path):
+    _, kept, _ = folders
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    removed = recorded.withdraw(folder, ["random_credit"])
+    assert all(removed[name] > 0 for name in ("evals", "fidelity"))
+    for name in recorded.KEPT:
+        before, after = (pq.read_table(one / f"{name}.parquet") for one in (kept, folder))
+        assert after.equals(before.filter(pc.field("method") != "random_credit"))
+        assert after.schema.metadata == before.schema.metadata
+    recorded.unpack(folder, tmp_path / "again")
+    assert "random_credit" not in collect(tmp_path / "again").experiment.methods
+    with pytest.raises(UserError, match="has no method 'random_credit'"):
+        recorded.withdraw(folder, ["random_credit"])

@@ -7,6 +7,8 @@ success       success and score are constant within a rollout, only its last tur
               twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
 same_keys     measures, credits, values, continuations, labels, hidden states are those of these turns, in their order
+states        the hidden states that learned models read carry the action (where they are read after it) and the
+              observation: a linear probe finds them (`turncredit.audit.hidden_probe`)
 finite        advantages are finite; values are too, or all unknown; recorded log-probabilities are finite and at most 0
 reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at its neutral parameters (alpha 1) leaves the estimator as it is, bit for bit
@@ -35,6 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turncredit import envs
+from turncredit.audit import hidden_probe
 from turncredit.audit.checked_round import CheckSettings, Round, RoundFiles
 from turncredit.config.judge import judge_name
 from turncredit.credit import Method, compute
@@ -57,6 +60,8 @@ LOGPROB = {"float32": 1e-4, "bfloat16": 1.0}
 MEAN_RECOMPUTED = 0.015
 #: on an update's first minibatch in bfloat16: of the mean over its tokens of |log p - log p when sampled|
 MEAN_LOGPROB = 0.05
+#: the AUC of a linear probe from which a hidden state counts as carrying what is asked for
+CARRIED = 0.8
 #: rollouts of a round whose judge's input is recomputed
 LABELLED = 16
 #: columns of turns that reveal the outcome of a rollout, which a judge must not see
@@ -336,6 +341,30 @@ def held_out(at: Round) -> Finding | None:
     return listed._replace(holds=len(shared) <= at.settings.shared)
 
 
+def states(at: Round) -> Finding | None:
+    """What a linear probe finds in the hidden states. `worst` is 1 - AUC, and `detail` says what was measured."""
+    said, broken, worst = [], [], 0.0
+    for path in at.files.beside_of("hiddens"):
+        column = tables.read(path, "hiddens", ["hidden"]).column("hidden").combine_chunks()
+        hidden_ND = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+        if len(hidden_ND) != at.table.num_rows or not np.isfinite(hidden_ND).all():
+            continue  # reported by `same_keys`, or by whatever reads it
+        found = hidden_probe.weakest(hidden_probe.probe(hidden_ND, at.table))
+        if not found:
+            continue
+        said.append(f"{path.stem}: " + ", ".join(f"{one.name} {one.auc:.2f}" for one in found.values()))
+        after = path.stem.endswith("-action")
+        for about in ("action", "observation") if after else ("observation",):
+            if (answer := found.get(about)) is not None:
+                worst = max(worst, 1 - answer.auc)
+                if answer.auc < CARRIED:
+                    broken.append(f"{path}: does not carry the {about}: AUC {answer.auc:.2f} for '{answer.name}'")
+    if not said:
+        return None
+    finding = _first_of(broken, len(said), worst)
+    return finding if broken else finding._replace(detail=f"AUC of a linear probe: {'; '.join(said)}")
+
+
 # ------------------------------------------------------------------ the labels
 
 
@@ -414,6 +443,7 @@ CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "success": success,
     "sampled_by": sampled_by,
     "same_keys": same_keys,
+    "states": states,
     "finite": finite,
     "reproduced": reproduced,
     "alpha_one": alpha_one,
@@ -423,4 +453,6 @@ CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "held_out": held_out,
     "steps": steps,
 }
-NEED_TURNS = {"steps", "success", "sampled_by", "same_keys", "reproduced", "alpha_one", "conservation", "blind_labels"}
+NEED_TURNS = {
+    "steps", "success", "sampled_by", "same_keys", "states", "reproduced", "alpha_one", "conservation", "blind_labels",
+}  # fmt: skip

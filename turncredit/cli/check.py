@@ -34,6 +34,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     broken = checked = rounds = artifacts = 0
     kinds: set[str] = set()
     for folder in folders:
+        probed: dict[str, Any] | None = None
         experiment = collect.read_config(folder)
         plan = plan_of(folder)
         comparison = integrity.compare(plan)
@@ -48,10 +49,14 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
             rows = check_all(settings, files)
             rounds, checked = rounds + 1, checked + len(rows)
             kinds |= {row["name"] for row in rows}
+            probed = max((row for row in (probed, *rows) if row and row["name"] == "states"), key=_worst, default=None)
             for row in (row for row in rows if not row["holds"] and not already_reported(row, comparison)):
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
+        if probed and probed["holds"]:
+            at = f"{probed['run']} seed {probed['seed']} round {probed['round']}"
+            print(f"{folder.name}: hidden states that models read, where they say least ({at}): {probed['detail']}")
         spent = steps_taken(plan, comparison.unreadable)
         checked += bool(spent)
         kinds |= {"equal_steps"} if spent else set()
@@ -80,6 +85,10 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
     for at in plan.audited:
         if Path(plan.layout.path("branches", at.keys)).exists():
             yield check_settings(plan, at.policy, plan.audit_methods), audited_files(plan, at).on_disk()
+
+
+def _worst(row: Mapping[str, Any]) -> float:
+    return float(row["worst"] or 0.0)
 
 
 def already_reported(row: Mapping[str, Any], comparison: integrity.Compared) -> bool:

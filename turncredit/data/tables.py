@@ -93,8 +93,8 @@ _TABLES = {
         "key model ask prompt_version prompt decoding answer finish_reason? tokens_in:int32? "
         "tokens_out:int32? seconds:float64",
     ),
-    # One row per turn: the policy's hidden state at one of its points (after the observation, or after the action).
-    "hiddens": (1, f"{_KEYED} policy_id hidden:[float16] ..."),
+    # One row per turn: a hidden state of the policy, after the observation or over the action (see its stage).
+    "hiddens": (2, f"{_KEYED} policy_id hidden:[float16] ..."),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
     # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled. If
     # the reader is `gold` or `gold_sft`: of the gold answer instead, had the turn given it.

@@ -9,12 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import tiny
+from turncredit.credit.models.hiddens import reading
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import models, tokenizer
+from turncredit.training.sequences import cut
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +40,23 @@ def made(world, turns, folder, point="observation"):
 def read_again(world, turns, point):
     """Each turn's state from a forward pass over its own context alone."""
     body = models.load_model(world.path("sft_policy"), dtype="float32").eval().get_decoder()
+    eos = tokenizer.load(world.path("sft_policy")).eos_id
     found, context = [], []
     for row in turns.select(["context_reset", "prompt_ids", "response_ids"]).to_pylist():
         context = ([] if row["context_reset"] else context) + row["prompt_ids"]
-        read = context if point == "observation" else context + row["response_ids"]
+        response = row["response_ids"]
         with torch.no_grad():
-            found.append(body(input_ids=torch.tensor([read])).last_hidden_state[0, -1].numpy())
-        context = context + row["response_ids"]
+            states = body(input_ids=torch.tensor([context + response])).last_hidden_state[0].numpy()
+        seen = states[len(context) - 1]
+        acted = [states[len(context) + place] for place, token in enumerate(response) if token != eos]
+        found.append((seen + np.mean(acted, axis=0)) / 2 if point == "action" and acted else seen)
+        context = context + response
     return np.stack(found)
 
 
 @pytest.mark.parametrize("agent", ["transcript", "window"])
 @pytest.mark.parametrize("point", ["observation", "action"])
-def test_a_turns_state_is_the_one_at_the_end_of_what_it_had_read(world, window_turns, tmp_path, agent, point):
+def test_a_turns_state_is_of_the_prompts_end_and_of_the_actions_tokens(world, window_turns, tmp_path, agent, point):
     path = world.path("turns") if agent == "transcript" else window_turns
     table, metrics = made(world, path, tmp_path, point=point)
     turns = tables.read(path, "turns").slice(0, 12)
@@ -56,6 +64,39 @@ def test_a_turns_state_is_the_one_at_the_end_of_what_it_had_read(world, window_t
     assert hidden == pytest.approx(read_again(world, turns, point), abs=5e-3, rel=1e-3)
     contexts = sum(turn["context_reset"] for turn in tables.read(path, columns=["context_reset"]).to_pylist())
     assert metrics["contexts"] == contexts
+
+
+EOS = 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.lists(st.integers(3, 9), max_size=5), st.booleans()).filter(
+            lambda turn: turn[1] or turn[2]
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_no_reading_touches_the_token_that_ends_a_response_and_its_weights_sum_to_one(given_turns):
+    prompts = [np.full(length, 5) for length, _, _ in given_turns]
+    responses = [np.array([*tokens, *([EOS] if ended else [])]) for _, tokens, ended in given_turns]
+    none = [np.zeros(len(response)) for response in responses]
+    count = len(responses)
+    [sequence] = cut([0] * count, [True, *[False] * (count - 1)], prompts, responses, none)
+    for point in ("observation", "action"):
+        read = reading(sequence, point, EOS)
+        assert np.bincount(read.row_P, read.weight_P) == pytest.approx(np.ones(count))
+        assert not (sequence.ids[read.position_P] == EOS).any()
+        # A state of a turn sees nothing of later turns.
+        ends = np.cumsum([len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)])
+        assert (read.position_P < ends[read.row_P]).all()
+    # Every token of an action counts, and all of them as much as the state before it.
+    acted = reading(sequence, "action", EOS)
+    in_response = sequence.turn[acted.position_P] >= 0
+    share = np.bincount(acted.row_P, acted.weight_P * in_response, count)
+    assert share == pytest.approx([0.5 if tokens else 0.0 for _, tokens, _ in given_turns])
+    assert in_response.sum() == sum(len(tokens) for _, tokens, _ in given_turns)
 
 
 def test_a_goal_is_stored_once_a_rollout_as_the_mean_of_its_tokens_embeddings(world, tmp_path):

@@ -7,7 +7,7 @@
 The state is the goal with all observations and actions so far, as in the authors' code.
 
 Departures: the paper's PRM is a language model of its own, trained whole; ours is a head on the frozen SFT policy's
-state at the last token of the action. Its code takes an outcome of +-1 and discounts it by the turns since the start,
+states over the action. Its code takes an outcome of +-1 and discounts it by the turns since the start,
 gamma^t; here G_t is the discounted return from turn t on, as in its formula. There each pair is one example, here each
 turn is; there the newest policy's rollouts are learned from, here all rounds, older ones less.
 """

@@ -9,7 +9,7 @@ written as a recursion. V(s_t) = Q_{t-1} holds where the environment is determin
 return.
 
 Departures: the paper's PRM is a language model trained whole, on rollouts of one policy; ours is a head on the frozen
-SFT policy's state at the last token of the action, on all rounds, older ones less. Terms are means over turns, in
+SFT policy's states over the action, on all rounds, older ones less. Terms are means over turns, in
 shares of `scale`. The first turn has no Q_{t-1} and no second term.
 """
 

@@ -1,13 +1,16 @@
-"""The policy's last hidden state at each turn, and a vector for each rollout's goal.
+"""The policy's last hidden states at each turn, and a vector for each rollout's goal.
 
 These are what a learned credit model reads. One forward pass per context: a whole append-only rollout, or one turn's
 prompt where the agent writes a fresh one.
+
+No loss ever trains a policy's state at the token that ends a response: nothing is sampled after it. In a policy from
+scratch this state says little of the action, so it is never read (benchmarks/learned/RESULTS.md has the probe).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +37,10 @@ def hiddens(
 ) -> pa.Table:
     """A `hiddens` table, one row for each turn in the order of `turns`.
 
-    hidden   (D) float16: the last layer's state (after the final norm) of `policy` at the prompt's last token, when
-             all of the observation has been read and nothing of the action (`point` "observation"); or at the
-             response's last token ("action")
+    hidden   (D) float16, of the last layer of `policy` after its final norm. `point` "observation": the state at the
+             prompt's last token, when all of the observation has been read and nothing of the action. "action": the
+             mean of that state and of the mean state over the response's tokens, without the one that ends it (of a
+             response that is nothing else, the first alone)
     goal     (D) float16: the mean of the input embeddings of the goal's tokens; only at a rollout's turn 0, else null
     policy_id  whose state it is: `reader`, the SFT policy's name; None: the policy that sampled the turns
 
@@ -46,7 +50,14 @@ def hiddens(
     Raises UserError for turns without a response and for states that float16 can't hold.
     """
     model = policy.model().eval()
-    hidden_ND = hidden_states(model, contexts(turns, where), turns.num_rows, point, tokens_per_pass)
+    hidden_ND = hidden_states(
+        model,
+        contexts(turns, where),
+        turns.num_rows,
+        point=point,
+        eos=policy.tokenizer.eos_id,
+        tokens_per_pass=tokens_per_pass,
+    )
     if not np.isfinite(hidden_ND).all():
         raise UserError(f"{policy.folder}: hidden states exceed the range of float16; credit models cannot use them")
     first_N = turns.column("turn").to_numpy() == 0
@@ -61,33 +72,65 @@ def hiddens(
     )
 
 
-def read_positions(sequence: TokenSequence, point: Point) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, positions): the turns whose responses are in the sequence, and the token at which each is read."""
-    rows, first, count = np.unique(sequence.turn, return_index=True, return_counts=True)
-    keep = rows >= 0
-    at = first - 1 if point == "observation" else first + count - 1
-    return rows[keep], at[keep]
+class Reading(NamedTuple):
+    """What is read of one context: state `position_P` counts with `weight_P` towards the turn `row_P`.
+
+    Weights of a turn sum to 1; the same position may count for one turn more than once.
+    """
+
+    row_P: np.ndarray
+    position_P: np.ndarray
+    weight_P: np.ndarray
+
+
+def reading(sequence: TokenSequence, point: Point, eos: int) -> Reading:
+    """What is read of the turns whose responses are in the sequence; `eos` is the token that ends a response."""
+    row_M, first_M, count_M = np.unique(sequence.turn, return_index=True, return_counts=True)
+    keep = row_M >= 0
+    row_M, first_M, count_M = row_M[keep], first_M[keep], count_M[keep]
+    if point == "observation":
+        return Reading(row_M, first_M - 1, np.ones(len(row_M)))
+    length_M = count_M - (sequence.ids[first_M + count_M - 1] == eos)
+    start_M = np.cumsum(length_M) - length_M
+    in_action = np.arange(length_M.sum()) - np.repeat(start_M - first_M, length_M)
+    return Reading(
+        np.concatenate([row_M, np.repeat(row_M, length_M)]),
+        np.concatenate([first_M - 1, in_action]),
+        np.concatenate([np.where(length_M > 0, 0.5, 1.0), np.repeat(0.5 / np.maximum(length_M, 1), length_M)]),
+    )
 
 
 @torch.no_grad()
 def hidden_states(
-    model: torch.nn.Module, sequences: Sequence[TokenSequence], turns: int, point: Point, tokens_per_pass: int
+    model: torch.nn.Module,
+    sequences: Sequence[TokenSequence],
+    turns: int,
+    *,
+    point: Point,
+    eos: int,
+    tokens_per_pass: int,
 ) -> np.ndarray:
-    """The hidden state (N, D) float16 at which each of N turns is read, contexts of like length in one pass."""
+    """What is read of each of N turns (N, D) float16, contexts of like length in one pass."""
     where = device()
     out_ND: np.ndarray | None = None
     done = 0
     for batch in batches(sequences, tokens_per_pass):
         ids, _, _ = stack(batch, where)
-        positions = [read_positions(sequence, point) for sequence in batch]
+        readings = [reading(sequence, point, eos) for sequence in batch]
         wanted = np.zeros(ids.shape, dtype=bool)
-        for number, (_, at) in enumerate(positions):
-            wanted[number, at] = True
-        states = states_at(model, ids, torch.from_numpy(wanted).to(where)).float().cpu().numpy()
+        for number, one in enumerate(readings):
+            wanted[number, one.position_P] = True
+        states_MD = states_at(model, ids, torch.from_numpy(wanted).to(where)).float().cpu().numpy()
         if out_ND is None:
-            out_ND = np.zeros((turns, states.shape[-1]), dtype=np.float16)
-        with np.errstate(over="ignore"):  # states come row by row, and a row's turns in the order of its tokens
-            out_ND[np.concatenate([rows for rows, _ in positions])] = states.astype(np.float16)
+            out_ND = np.zeros((turns, states_MD.shape[-1]), dtype=np.float16)
+        place = np.cumsum(wanted).reshape(wanted.shape) - 1  # states come row by row
+        for number, one in enumerate(readings):
+            weighted_PD = states_MD[place[number, one.position_P]] * one.weight_P[:, None].astype(np.float32)
+            rows, which_P = np.unique(one.row_P, return_inverse=True)
+            sum_MD = np.zeros((len(rows), states_MD.shape[-1]), dtype=np.float32)
+            np.add.at(sum_MD, which_P, weighted_PD)
+            with np.errstate(over="ignore"):
+                out_ND[rows] = sum_MD.astype(np.float16)
         done += len(batch)
         progress(done, len(sequences))
     assert out_ND is not None

@@ -42,7 +42,8 @@ class ModelSettings(Closed):
     """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
 
     hidden_policy    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
-    hidden_position  after the observation, before the action; or after the action's last token
+    hidden_position  after the observation, before the action; or over the action, with the state before it
+                     (`hiddens.py`)
     """
 
     hidden_policy: Literal["sft", "current"] = "sft"

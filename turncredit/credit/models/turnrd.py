@@ -7,7 +7,7 @@
            - lambda_progress * sum_t p_t log w_t     (p: the absolute changes of progress, as shares)
 
 The defaults are the paper's ALFWorld run (its table 6): both losses on progress, and the hidden states of the policy
-that played the turn, read at the last token of its action. The losses on progress read the simulator; without them, on
+that played the turn, read over its action. The losses on progress read the simulator; without them, on
 the frozen SFT policy's states, it is our ablation `has_turnrd_outcome_only`.
 
 Departures, each marked where it is made: what the losses on progress aim at, and the token at which the policy is read,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class TurnRDSettings(ModelSettings):
     """TurnRD (HAS, section 3.3, tables 4 and 6). `batch` and `point` are ours.
 
-    read, point     the policy that played the turn, after its action (HAS: "the policy's per-turn last-hidden states")
+    read, point     the policy that played the turn, over its action (HAS: "the policy's per-turn last-hidden states")
     film            condition on the goal
     causal          a turn attends to the past only, and the return is predicted from every prefix
     equal_length    each minibatch is cut to its first m turns (m drawn), rollouts shorter than m left out

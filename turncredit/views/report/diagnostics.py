@@ -397,7 +397,8 @@ def invariants(results: Results) -> list[Grid]:
             Column("checked", "rounds checked", "rounds of turns and of runs"),
             Column("failed", "failed", "rounds in which it does not hold"),
             Column("things", "things checked", "rows, rollouts or files that were checked"),
-            Column("worst", "largest deviation", "if the invariant has one"),
+            Column("worst", "largest deviation", "if the invariant has one; of states: 1 - AUC"),
+            Column("measured", "where it is largest", "what was measured there, if the check says so"),
         ],
         closed=True,
     )
@@ -411,5 +412,6 @@ def invariants(results: Results) -> list[Grid]:
             "worst": ""
             if rows["worst"].isna().all()
             else computed(results, f"SELECT max(worst) {base}", "small", files),
+            "measured": "" if rows["worst"].isna().all() else str(rows.loc[rows["worst"].idxmax(), "detail"]),
         }
     return [grid]
