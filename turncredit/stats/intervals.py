@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc, stdtr
+from scipy.special import stdtr
 
 from turncredit.errors import UserError
 from turncredit.stats.levels import LEVEL, normal_half, student_half
@@ -189,9 +189,8 @@ def mean_of_seeds(value_S: np.ndarray, rollouts: int, games: int, level: float =
 def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
     """(mean over seeds, low, high) of a measure from the columns `value`, `low`, `high` of its rows, one for each seed.
 
-    If the seeds agree within their own intervals (Cochran's Q, p at least .1) they are treated as one larger sample. If
-    they do not, seeds differ by more than their rollouts, and the spread between seeds determines the interval
-    (Student's t). NaN values are left out, as SQL's avg does.
+    The interval is `pooled_half`'s; with one seed its own, which does not cover the choice of the seed. NaN values are
+    left out, as SQL's avg does.
     """
     rows = rows[rows["value"].notna()]
     count = len(rows)
@@ -203,14 +202,21 @@ def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
         return value, None, None
     if count == 1:
         return value, float(rows["low"].iloc[0]), float(rows["high"].iloc[0])
-    error_S = (rows["high"] - rows["low"]).to_numpy() / (2 * normal_half(1.0))
-    half = normal_half(float(np.sqrt((error_S**2).sum()) / count))
-    rest_S = value_S - value
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms_S = np.where(rest_S == 0, 0.0, rest_S**2 / error_S**2)
-    if chdtrc(count - 1, float(terms_S.sum())) < 0.1:
-        half = max(half, student_half(float(value_S.std(ddof=1) / np.sqrt(count)), count - 1))
+    half = float(pooled_half(value_S, (rows["high"] - rows["low"]).to_numpy() / 2))
     return value, value - half, value + half
+
+
+def pooled_half(value_S: np.ndarray, half_S: np.ndarray) -> np.ndarray:
+    """Half the width of the interval of a mean over S seeds, from their values and half their own intervals' widths.
+
+    Student's t over the seeds: it covers whatever seeds differ by, also where their errors are unequal (Ibragimov &
+    Mueller 2010, theorem 1). A few seeds may agree by chance, so it is at least the interval that holds if nothing but
+    their own errors sets them apart. Further axes before the seeds' are carried along.
+    """
+    count = value_S.shape[-1]
+    within = np.sqrt((half_S**2).sum(-1)) / count
+    between = student_half(1.0, count - 1) * value_S.std(-1, ddof=1) / np.sqrt(count)
+    return np.maximum(within, between)
 
 
 def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
