@@ -6,6 +6,7 @@ Every rollout's first response is `go to A|B`, its second `take K`; rewards are 
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,203 @@ def jsonl(folder: Path) -> Path:
     return lines(folder / "mine.jsonl", rows)
 
 
+def each_in_its_file(folder: Path, ending: str, records: Iterable[Any]) -> Path:
+    """A folder with a pretty-printed file for each record."""
+    target = folder / "runs"
+    target.mkdir()
+    for number, record in enumerate(records):
+        (target / f"r{number}{ending}").write_text(json.dumps(record, indent=1))
+    return target
+
+
+def atif_record(number: int) -> dict[str, Any]:
+    said = texts(number)
+    steps: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": said[0]}]
+    for turn in range(2):
+        results = [{"content": said[2 * turn + 2]}]
+        step = {"step_id": turn + 2, "source": "agent", "message": said[2 * turn + 1], "observation": {"results": results}}
+        steps.append(step)
+    return {"schema_version": "ATIF-v1.5", "session_id": "same", "agent": {"name": "a", "version": "1"}, "steps": steps}
+
+
+def atif(folder: Path) -> Path:
+    return each_in_its_file(folder, ".json", map(atif_record, range(4)))
+
+
+def sample(number: int) -> dict[str, Any]:
+    """A sample of Inspect; its second observation is an attachment."""
+    said = messages(number)
+    said[2]["content"] = "attachment://0af1"
+    record = {"id": f"s{number // 2}", "epoch": number % 2 + 1, "input": said[0]["content"], "target": ""}
+    scores = {"match": {"value": REWARDS[number]}}
+    return {**record, "messages": said, "scores": scores, "attachments": {"0af1": texts(number)[2]}}
+
+
+def inspect(folder: Path) -> Path:
+    path = folder / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {}}))
+        for number in range(4):
+            archive.writestr(f"samples/s{number // 2}_epoch_{number % 2 + 1}.json", json.dumps(sample(number)))
+        archive.writestr("summaries.json", json.dumps([{"id": "s0"}]))
+        archive.writestr("header.json", json.dumps({"version": 2, "status": "success", "eval": {}}))
+    return path
+
+
+def swe_agent(folder: Path) -> Path:
+    records = []
+    for number in range(4):
+        said = texts(number)
+        history = [{"role": "system", "content": "demo", "agent": "a", "is_demo": True}]
+        history.append({"role": "user", "content": said[0], "agent": "a"})
+        steps = [
+            {"response": f"I act.\n{said[2 * turn + 1]}", "thought": "I act.", "action": f"{said[2 * turn + 1]}\n"}
+            | {"observation": said[2 * turn + 2], "state": {}}
+            for turn in range(2)
+        ]
+        records.append({"trajectory": steps, "history": history, "info": {"exit_status": "submitted"}})
+    return each_in_its_file(folder, ".traj", records)
+
+
+def mini_swe_agent(folder: Path) -> Path:
+    info = {"exit_status": "Submitted", "submission": ""}
+    fixed = {"info": info, "trajectory_format": "mini-swe-agent-1"}
+    return each_in_its_file(folder, ".traj.json", [{"messages": messages(number), **fixed} for number in range(4)])
+
+
+def tau_bench(folder: Path) -> Path:
+    rows = [
+        {"task_id": group, "reward": reward, "info": {}, "traj": messages(number), "trial": number % 2}
+        for group, number, reward in ROLLOUTS
+    ]
+    path = folder / "airline.json"
+    path.write_text(json.dumps(rows, indent=2))
+    return path
+
+
+def tau2(folder: Path) -> Path:
+    simulations = [
+        {"id": f"x{number}", "task_id": f"t{group}", "trial": number % 2, "messages": messages(number)}
+        | {"reward_info": {"reward": reward}, "termination_reason": "user_stop"}
+        for group, number, reward in ROLLOUTS
+    ]
+    path = folder / "results.json"
+    path.write_text(json.dumps({"timestamp": "", "info": {}, "tasks": [], "simulations": simulations}))
+    return path
+
+
+def openhands_events(number: int) -> list[dict[str, Any]]:
+    said = texts(number)
+    events: list[dict[str, Any]] = [{"id": 0, "source": "user", "action": "message", "args": {"content": said[0]}}]
+    for turn in range(2):
+        action = {"id": 2 * turn + 1, "source": "agent", "action": "message", "args": {"content": said[2 * turn + 1]}}
+        answer = {"source": "environment", "observation": "run", "content": said[2 * turn + 2], "cause": action["id"]}
+        events += [action, {"id": 2 * turn + 2, **answer}]
+    return events
+
+
+def openhands(folder: Path) -> Path:
+    rows = [{"instance_id": f"i{group}", "history": openhands_events(number)} for group, number, _ in ROLLOUTS]
+    return lines(folder / "output.jsonl", rows)
+
+
+def atropos(folder: Path) -> Path:
+    rows = []
+    for group in range(2):
+        said = [messages(2 * group + number) for number in range(2)]
+        tokens = [list(range(10)) for _ in range(2)]
+        masks = [[-100, -100, 2, 3, -100, -100, 6, 7, -100, -100] for _ in range(2)]
+        scores = list(REWARDS[2 * group : 2 * group + 2])
+        rows.append({"tokens": tokens, "masks": masks, "scores": scores, "messages": said})
+    return lines(folder / "groups.jsonl", rows)
+
+
+def nemo_gym(folder: Path) -> Path:
+    rows = []
+    for _, number, reward in ROLLOUTS:
+        said = texts(number)
+        output: list[dict[str, Any]] = []
+        for turn in range(2):
+            content = [{"type": "output_text", "text": said[2 * turn + 1]}]
+            output.append({"type": "message", "role": "assistant", "content": content})
+            output.append({"role": "user", "content": said[2 * turn + 2]})
+        params = {"input": [{"role": "user", "content": said[0]}]}
+        rows.append({"responses_create_params": params, "response": {"output": output}, "reward": reward})
+    return lines(folder / "rollouts.jsonl", rows)
+
+
+def span(number: int, sequence: int, **attributes: Any) -> dict[str, Any]:
+    ids = {"rollout_id": f"ro-{number}", "attempt_id": "at-0", "sequence_id": sequence, "span_id": f"{number}-{sequence}"}
+    return {**ids, "name": "span", "attributes": attributes}
+
+
+def agent_lightning(folder: Path) -> Path:
+    rows = []
+    for number in range(4):
+        said = texts(number)
+        for turn in range(2):
+            asked = {f"gen_ai.prompt.{place}.content": said[place] for place in range(2 * turn + 1)}
+            roles = {f"gen_ai.prompt.{place}.role": ("user", "assistant")[place % 2] for place in range(2 * turn + 1)}
+            answer = {"gen_ai.completion.0.content": said[2 * turn + 1], "gen_ai.completion.0.role": "assistant"}
+            rows.append(span(number, turn, **asked, **roles, **answer))
+        rows.append(span(number, 2, **{"agentlightning.reward.0.value": REWARDS[number]}))
+    return lines(folder / "spans.jsonl", rows)
+
+
+def verifiers_v0(folder: Path) -> Path:
+    rows = [
+        {"example_id": group, "prompt": messages(number)[:1], "completion": messages(number)[1:], "reward": reward}
+        for group, number, reward in ROLLOUTS
+    ]
+    return lines(folder / "results.jsonl", rows)
+
+
+def who_and_when_record(number: int) -> dict[str, Any]:
+    said = texts(number)
+    names = ("human", "Planner", "Computer_terminal", "Worker", "Computer_terminal")
+    history = [{"role": "user", "name": name, "content": text} for name, text in zip(names, said, strict=True)]
+    labels = {"mistake_agent": "Planner", "mistake_step": "1", "mistake_reason": "wrong way"}
+    return {"question": "Where is the key?", "question_ID": f"q{number // 2}", "history": history, **labels}
+
+
+def who_and_when(folder: Path) -> Path:
+    return each_in_its_file(folder, ".json", map(who_and_when_record, range(4)))
+
+
 JSONL = {"group_id": "id.task", "rollout_id": "id.attempt", "reward": "score", "messages": "chat"}
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    write.__name__.replace("_", "-"): write for write in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
+    write.__name__.replace("_", "-"): write for write in (
+        verifiers,
+        verl,
+        verl_agent,
+        art,
+        rllm,
+        openenv,
+        trl,
+        atif,
+        inspect,
+        swe_agent,
+        mini_swe_agent,
+        tau_bench,
+        tau2,
+        openhands,
+        atropos,
+        nemo_gym,
+        agent_lightning,
+        verifiers_v0,
+        who_and_when,
+        jsonl,
+    )
 }
+#: formats that hold no rewards
+REWARDLESS = ("atif", "swe-agent", "mini-swe-agent", "openhands", "who-and-when")
+
+
+def rewards_beside(folder: Path, name: str) -> Path | None:
+    """A file with the rewards of a format that holds none, by the ids that its rollouts get."""
+    ids = {"openhands": "output:{}"}
+    start = 1 if name == "openhands" else 0
+    rows = {ids.get(name, "r{}").format(number + start): reward for number, reward in enumerate(REWARDS)}
+    path = folder / "rewards.json"
+    path.write_text(json.dumps(rows))
+    return path if name in REWARDLESS else None

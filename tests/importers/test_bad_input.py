@@ -26,7 +26,7 @@ from turncredit.errors import UserError
 
 def imported(path: Path, name: str, *, strict: bool = False) -> tuple[pa.Table, Report]:
     out = path.parent / "out.parquet"
-    _, report = importers.run([path], out, name, files.JSONL if name == "jsonl" else {}, strict=strict)
+    report = importers.run([path], out, name, files.JSONL if name == "jsonl" else {}, strict=strict)
     return tables.read(out), report
 
 
@@ -59,12 +59,10 @@ SPOILED: dict[str, tuple[bytes, str]] = {
     "nested": (b'{"traces": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", "JSON nested too deeply"),
     "another version": (changed("version", 2), "a trace of schema version 2; this version of turncredit reads 1"),
     "an old format": (b'{"prompt": [], "reward": 1}\n', "not an episode of verifiers v1: no 'traces'"),
-    "no reward": (changed("rewards"), "reward is missing or null"),
-    "a null reward": (changed("rewards.solved", None), "reward is missing or null"),
     "a reward that is NaN": (changed("rewards.solved.score", float("nan")), "reward is not a finite number"),
     "a reward that is text": (changed("rewards.solved.score", "high"), "reward is not a number"),
     "no turn": (changed("nodes", []), "no turn: the policy wrote no message"),
-    "no nodes": (changed("nodes"), "not as the format has it"),
+    "no nodes": (changed("nodes"), "a field is missing: 'nodes'"),
     "a parent that is not there": (changed("nodes.1.parent", 99), "a node whose parent does not come before it"),
     "tokens without masks": (changed("nodes.1.mask", [True]), "tokens and mask of different lengths"),
     "a token that is no number": (changed("nodes.0.token_ids", ["x", 1, 2]), TYPE),
@@ -176,7 +174,7 @@ def test_a_rollout_of_which_a_turn_is_bad_is_left_out_as_a_whole(case: str, plac
     change, reason = TURNS[case]
     out = tmp_path / "out.parquet"
     rows = turn_lines(place, change)
-    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
     assert reason in report.skipped
     assert (report.rollouts, report.turns) == (2, 6)
     left = {f"r{number}" for number in range(3)} - {f"r{place % 3}"}
@@ -192,14 +190,14 @@ def test_a_skipped_line_that_does_not_tell_its_rollout_is_noted(
     """It may be the last turn of one, which nobody can see then."""
     rows = turn_lines(place, lambda _: [gone])
     out = tmp_path / "out.parquet"
-    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
     assert (report.rollouts, report.notes[importers.MAYBE_SHORTENED]) == (left, 1)
 
 
 def test_a_skipped_line_that_is_a_whole_rollout_shortens_no_other(tmp_path: Path) -> None:
     own = {"group_id": "g", "rollout_id": "own", "reward": "bad", "messages": files.messages(0)}
     rows = [*turn_lines(0, lambda row: [row]), own, {**own, "rollout_id": None}]
-    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
     assert sum(count for count, _ in report.skipped.values()) == 2
     assert (report.rollouts, report.notes) == (3, {})
 
@@ -207,7 +205,7 @@ def test_a_skipped_line_that_is_a_whole_rollout_shortens_no_other(tmp_path: Path
 def test_lines_of_turns_after_a_rollouts_own_line_are_not_a_second_one(tmp_path: Path) -> None:
     own = {"group_id": "g", "rollout_id": "r2", "reward": 1.0, "messages": files.messages(0)}
     rows = [own, *turn_lines(0, lambda row: [row])]
-    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
     assert (report.rollouts, report.turns) == (2, 6)
     assert report.skipped[table.WHOLE_AND_PARTS][0] == 3
 
@@ -270,11 +268,11 @@ def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path:
     ("write", "name", "reason"),
     [
         (lambda path: path.write_bytes(b"PAR1 and no more"), "art", "not a readable Parquet file"),
-        (lambda path: path.write_bytes(b""), "verifiers", "nothing to write: read 1 file, 0 records"),
-        (lambda path: path.write_text("{}\n"), None, "the format cannot be detected from what is in it; give --from"),
-        (lambda path: path.write_text("{\n"), None, "the format cannot be detected"),
+        (lambda path: path.write_bytes(b""), "verifiers", "no rollouts in it: it is empty"),
+        (lambda path: path.write_text("{}\n"), None, "no rollouts in it: a record of no format that is known"),
+        (lambda path: path.write_text("{\n"), None, "no rollouts in it: JSON that ends in the middle"),
         (lambda path: path.write_text("{}\n"), "vrl", r"unknown format \(did you mean 'verl'\?\)"),
-        (lambda path: path.mkdir(), "verl", "no file that ends with .jsonl in this folder"),
+        (lambda path: path.mkdir(), "verl", "no file that ends with .* in this folder"),
         (Path.exists, "verl", "no such file or folder"),
     ],
 )
@@ -290,23 +288,21 @@ def test_a_file_that_cannot_be_read_is_one_line_and_leaves_no_table(
 
 
 def test_a_mapping_that_a_format_does_not_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*it takes reward"):
+    with pytest.raises(UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*it takes reward, group_id"):
         importers.run([files.trl(tmp_path)], tmp_path / "out.parquet", "trl", {"rewad": "solved"})
-    with pytest.raises(UserError, match="--map reward: art has no such key; it takes no --map"):
+    with pytest.raises(UserError, match="--map reward=x: no record has 'x'; there are group_index, reward"):
         importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"reward": "x"})
+    with pytest.raises(UserError, match="--map turn: art has no such key"):
+        importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"turn": "x"})
 
 
-def test_rows_of_parquet_without_a_reward_or_a_group_are_skipped_by_name(tmp_path: Path) -> None:
+def test_rows_of_parquet_without_a_group_or_a_turn_are_skipped_by_name(tmp_path: Path) -> None:
     rows = pq.read_table(files.art(tmp_path)).to_pylist()
     rows[0]["reward"], rows[1]["group_index"], rows[2]["messages"] = None, None, []
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "0003.parquet")
     table, report = imported(tmp_path / "0003.parquet", "art")
-    assert list(report.skipped) == [
-        "reward is missing or null",
-        "group_index is missing or null",
-        "no turn: the policy wrote no message",
-    ]
-    assert table.num_rows == 2
+    assert list(report.skipped) == ["group_index is missing or null", "no turn: the policy wrote no message"]
+    assert table["reward"].to_pylist() == [None, None, 0.0, 0.0]
 
 
 JSON = st.recursive(
@@ -387,7 +383,7 @@ def test_a_mapped_field_that_some_records_lack_is_noted(tmp_path: Path) -> None:
     row = {"group_id": "g", "reward": 1.0, "turn": 0}
     files.lines(with_it, [{**row, "rollout_id": 0, "ok": True}])
     files.lines(without, [{**row, "rollout_id": 1}, {**row, "rollout_id": 2, "ok": None}])
-    _, report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
+    report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
     assert report.notes == {"--map success=ok: a record has no 'ok'": 1}
 
 
@@ -398,7 +394,7 @@ def test_a_mapped_field_may_be_null_in_every_record(key: str, field: dict[str, A
     rows = turn_lines(0, lambda row: [row])
     path = files.lines(tmp_path / "turns.jsonl", [{**row, **field} for row in rows])
     out = tmp_path / "out.parquet"
-    _, report = importers.run([path], out, "jsonl", {key: name})
+    report = importers.run([path], out, "jsonl", {key: name})
     assert (report.rollouts, report.notes) == (3, {})
     assert key not in tables.read(out).column_names
 

@@ -31,7 +31,8 @@ def imported(name: str | None, path: Path, *, strict: bool = True, **mapping: st
     out = path.parent / "turns.parquet"
     if name == "jsonl" and not mapping:
         mapping = files.JSONL
-    _, report = importers.run([path], out, name, mapping, strict=strict)
+    rewards = files.rewards_beside(path.parent, name or "")
+    report = importers.run([path], out, name, mapping, strict=strict, rewards=rewards)
     return tables.read(out), report
 
 
@@ -45,8 +46,9 @@ def test_groups_rollouts_turns_texts_and_rewards_are_the_files(name: str, tmp_pa
     assert (report.rollouts, report.turns, report.skipped) == (4, 8, {})
     turns = Turns(table)  # which checks ids and turn numbers
     assert turns.size_G.tolist() == [2, 2]
-    assert turns.return_R.tolist() == list(files.REWARDS)
     rows = sorted(table.to_pylist(), key=lambda row: (row["group_id"], row["rollout_id"], row["turn"]))
+    second_task = {row["group_id"] for row in rows if "task 1" in row["observation"]}
+    rows.sort(key=lambda row: row["group_id"] in second_task)
     for number in range(4):
         first, second = rows[2 * number : 2 * number + 2]
         said = files.texts(number)
@@ -68,7 +70,7 @@ def test_the_next_observation_is_what_the_environment_answered(name: str, tmp_pa
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "jsonl"])
 def test_a_format_is_told_by_its_files(name: str, tmp_path: Path) -> None:
-    assert importers.detect(importers.expand([files.WRITERS[name](tmp_path)], None)[0].path).name == name
+    assert importers.detect(importers.expand([files.WRITERS[name](tmp_path)])[0].path).name == name
 
 
 def test_lines_that_could_be_verls_or_verl_agents_are_not_guessed(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_verls_outputs_without_ids_are_grouped_by_input_and_cut_at_roles_and_it_
         for row in rows
     ]  # fmt: skip
     same, report = imported("verl", files.lines(tmp_path / "3.jsonl", marked))
-    assert "turns within an output told by the markers of the chat template" in report.notes
+    assert "turns within an output told by the markers of chatml" in report.notes
     assert same.drop_columns("source").equals(bare.drop_columns("source"))
 
 
@@ -182,14 +184,14 @@ def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) ->
         (tmp_path / str(step)).mkdir()
         files.art(tmp_path / str(step))
     files.art(tmp_path)
-    labels = [source.label for source in importers.expand([tmp_path], ".parquet")]
+    labels = [source.label for source in importers.expand([tmp_path])]
     assert labels == [f"{tmp_path.name}/0003", "9/0003", "10/0003"]
     importers.run([tmp_path], tmp_path / "out.parquet", "art", {}, strict=True)
     assert Turns(tables.read(tmp_path / "out.parquet")).groups == 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", ["verifiers", "verl", "verl-agent", "art", "rllm", "openenv", "trl", "jsonl", "atif"])
 def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch) -> None:
     path = files.WRITERS[name](tmp_path)
     mapping = files.JSONL if name == "jsonl" else {}
@@ -201,6 +203,8 @@ def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, mon
         return done.stdout
 
     options = [option for key, field in mapping.items() for option in ("--map", f"{key}={field}")]
+    if rewards := files.rewards_beside(tmp_path, name):
+        options += ["--rewards", rewards.name]
     assert "4 rollouts" in run("import", path.name, "--from", name, *options, "--out", "turns.parquet")
     table = tables.read("turns.parquet")
     truth = {"advantage_true": pa.array([0.5, -0.5] * 4), "advantage_true_se": pa.array([0.1] * 8)}
@@ -219,7 +223,7 @@ def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, mon
     assert tables.metadata("turns.parquet")["config"] == {"from": name, "map": mapping}
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "verl-agent"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in {"verl-agent", "who-and-when"}])
 def test_a_judge_gets_the_first_observation_as_the_task_and_never_the_outcome(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def test_what_verifiers_writes_is_imported(tmp_path: Path) -> None:
         write_episode(tmp_path / "again", episode)
     outs = []
     for folder in (tmp_path, tmp_path / "again"):
-        _, report = importers.run([folder / "traces.jsonl"], folder / "out.parquet", None, {}, strict=True)
+        report = importers.run([folder / "traces.jsonl"], folder / "out.parquet", None, {}, strict=True)
         assert report.rollouts == 4
         outs.append(tables.read(folder / "out.parquet").drop_columns("source"))
     assert outs[0].equals(outs[1])

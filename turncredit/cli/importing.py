@@ -1,32 +1,52 @@
-"""`turncredit import`: other frameworks' rollouts as a table of turns."""
+"""`turncredit import`: other projects' rollouts as a table of turns."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from turncredit.bridges import importers
+from turncredit.bridges.importers.actions import expression
+from turncredit.bridges.importers.base import Options
+from turncredit.bridges.importers.templates import TEMPLATES
 from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="Files, or folders of them.")],
-    out: Annotated[Path, typer.Option(help="The table of turns to write (Parquet).")],
+    files: Annotated[list[Path], typer.Argument(help="Files, folders of them, or - for the standard input.")],
+    out: Annotated[Path | None, typer.Option(help="The table of turns to write (Parquet).")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", help=f"The format: {', '.join(importers.FORMATS)}. By default told by a file."),
+        typer.Option("--from", help=f"The format: {', '.join(importers.FORMATS)}. By default told by each record."),
     ] = None,
     map_: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="KEY=FIELD", help="Which field is which (docs/integrations.md); repeatable."),
+        typer.Option("--map", metavar="KEY=FIELD", help="Which field is which (docs/own_rollouts.md); repeatable."),
     ] = None,
+    rewards: Annotated[Path | None, typer.Option(help="A file with rollout_id (or task_id) and reward.")] = None,
+    observation: Annotated[
+        Literal["auto", "messages", "calls", "history"],
+        typer.Option(
+            help="What an observation is: the messages since the turn before; these after the calls that they answer; "
+            "these after a hash of all before. auto: history once a tool was called."
+        ),
+    ] = "auto",
+    action: Annotated[str | None, typer.Option(metavar="REGEX", help="Where the action is in a response.")] = None,
+    action_tag: Annotated[str | None, typer.Option(help="The same: between <TAG> and </TAG>.")] = None,
+    template: Annotated[str | None, typer.Option(help=f"The markers in dumps of verl: {', '.join(TEMPLATES)}.")] = None,
+    reward_once: Annotated[
+        bool, typer.Option("--reward-once", help="The same reward on every turn is the rollout's, and counts once.")
+    ] = False,
+    look: Annotated[bool, typer.Option("--look", help="Show the structure and three turns; write nothing.")] = False,
     strict: Annotated[bool, typer.Option(help="Stop with an error at the first record that would be skipped.")] = False,
+    allow_skips: Annotated[
+        bool, typer.Option("--allow-skips", help="Write the table even if more is skipped than read.")
+    ] = False,
 ) -> None:
-    """Import rollouts of verifiers, verl, verl-agent, ART, rLLM, OpenEnv, TRL, or any JSON lines."""
-    output_file(out, (".parquet",), reads=files)
+    """Import rollouts of other projects, or any JSON with messages or turns; --look shows what a file holds."""
     mapping: dict[str, str] = {}
     for item in map_ or []:
         key, equals, field = item.partition("=")
@@ -35,6 +55,20 @@ def import_(
         if key in mapping:
             raise UserError(f"--map {key} is given twice")
         mapping[key] = field
-    format_, report = importers.run(files, out, from_, mapping, strict=strict)
+    options = Options(
+        mapping=mapping,
+        observation=observation,
+        action=expression(action, action_tag),
+        template=template,
+        reward_once=reward_once,
+        allow_skips=allow_skips,
+    )
+    if look:
+        print("\n".join(importers.look(files, from_, options)))
+        return
+    if out is None:
+        raise UserError("--out is missing: give the path of the table to write (.parquet), or --look to write none")
+    output_file(out, (".parquet",), reads=[*files, rewards])
+    report = importers.run(files, out, from_, mapping, strict=strict, options=options, rewards=rewards)
     print("\n".join(report.lines()))
-    print(f"{out}: {report.turns} turns of {report.rollouts} rollouts from {format_.name}")
+    print(f"{out}: {report.turns} turns of {report.rollouts} rollouts from {', '.join(report.formats)}")

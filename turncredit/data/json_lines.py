@@ -1,4 +1,4 @@
-"""JSON lines, one at a time, of any length up to a bound; and JSON files and Parquet rows likewise."""
+"""JSON lines, one at a time, of any length up to a bound; and Parquet rows likewise."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Skip]]:
     """`file:line` and object of each line that is not empty, or why it is none."""
-    with _opened(path) as handle:
+    with opened(path) as handle:
         number = 0
         while line := handle.readline(LONGEST + 1):  # with its end
             number += 1
             where = f"{path}:{number}"
             whole = line.endswith(b"\n")
             if not whole and len(line) > LONGEST:
-                _skip_rest(handle)
+                skip_rest(handle)
                 yield where, Skip(f"a line longer than {LONGEST // 2**20} MiB")
             elif line.strip():
                 try:
@@ -86,21 +86,13 @@ def json_table(path: Path) -> pa.Table:
     return pa.table(columns)
 
 
-def json_file(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises Skip."""
-    if path.stat().st_size > LONGEST:
-        raise Skip(f"a file larger than {LONGEST // 2**20} MiB")
-    with _opened(path) as handle:
-        return parsed(handle.read(), cut=False)
-
-
-def parsed(line: bytes, *, cut: bool) -> dict[str, Any]:
-    """The JSON object in `line`; `cut`: the line has no end. Raises Skip."""
+def parsed(line: bytes, *, cut: bool, anything: bool = False) -> Any:
+    """The JSON object in `line`, or any value; `cut`: the line has no end. Raises Skip."""
     try:
         value = from_json(line, cache_strings="keys")
     except ValueError:
         value = _by_json(line, cut)
-    if not isinstance(value, dict):
+    if not anything and not isinstance(value, dict):
         raise Skip("not a JSON object", type(value).__name__)
     return value
 
@@ -137,13 +129,15 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
+    """The file, to read. Raises UserError where it cannot be."""
     try:
         return path.open("rb")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; give a file that can be read") from None
 
 
-def _skip_rest(handle: BinaryIO) -> None:
+def skip_rest(handle: BinaryIO) -> None:
+    """Go to the end of a line, however long it is."""
     while (part := handle.readline(LONGEST)) and not part.endswith(b"\n"):
         pass

@@ -1,23 +1,89 @@
-"""Other frameworks' rollouts as a table of turns (`turncredit import`), one module for each format."""
+"""Other projects' rollouts as a table of turns (`turncredit import`), one module for each format."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow.parquet as pq
-
-from turncredit.bridges.importers import art, jsonl, openenv, rllm, table, trl, verifiers, verl, verl_agent
-from turncredit.bridges.importers.base import Format, Report, Rollout, Skip, Source
-from turncredit.data import provenance, tables
-from turncredit.data.json_lines import json_file, json_lines
+from turncredit.bridges.importers import (
+    agent_lightning,
+    art,
+    atif,
+    atropos,
+    inspect_ai,
+    jsonl,
+    looking,
+    mini_swe_agent,
+    nemo_gym,
+    openenv,
+    openhands,
+    rllm,
+    swe_agent,
+    table,
+    tau2,
+    tau_bench,
+    trl,
+    verifiers,
+    verifiers_v0,
+    verl,
+    verl_agent,
+    who_and_when,
+)
+from turncredit.bridges.importers.base import (
+    Context,
+    Format,
+    Options,
+    Report,
+    Rollout,
+    Source,
+    finite_or_none,
+    id_of,
+    outcome,
+    truth,
+)
+from turncredit.bridges.importers.containers import ENDINGS, records
+from turncredit.bridges.importers.rewards import Rewards
+from turncredit.bridges.importers.templates import TEMPLATES
+from turncredit.bridges.importers.unknown import UNKNOWN, why_not
+from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
 
+#: In the order in which a record is matched: the first format that matches is the record's.
 FORMATS: dict[str, Format] = {
-    module.FORMAT.name: module.FORMAT for module in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
+    module.FORMAT.name: module.FORMAT
+    for module in (
+        verifiers,
+        verl_agent,
+        verl,
+        art,
+        rllm,
+        openenv,
+        trl,
+        atif,
+        inspect_ai,
+        who_and_when,
+        openhands,
+        swe_agent,
+        mini_swe_agent,
+        tau_bench,
+        tau2,
+        atropos,
+        nemo_gym,
+        agent_lightning,
+        verifiers_v0,
+        jsonl,
+    )
 }
+#: Keys of `--map` that every format takes: fields of a rollout's record.
+OVERRIDES = ("group_id", "rollout_id", "task_id", "goal", "reward", "success")
 
 MAYBE_SHORTENED = (
     "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
@@ -25,52 +91,180 @@ MAYBE_SHORTENED = (
 
 
 def run(
-    paths: Sequence[Path], out: Path, name: str | None, mapping: Mapping[str, str], *, strict: bool = False
-) -> tuple[Format, Report]:
-    """Import files, and folders' files, into the table `out`. Returns the format and what was read and skipped.
+    paths: Sequence[Path],
+    out: Path,
+    name: str | None,
+    mapping: Mapping[str, str],
+    *,
+    strict: bool = False,
+    options: Options | None = None,
+    rewards: Path | None = None,
+) -> Report:
+    """Import files, and folders' files, into the table `out`. Returns what was read and skipped.
 
-    name      the format; None: told by the files
-    mapping   what `--map` says, for formats that take it
-    strict    the first skip is an error
+    paths     files, folders, and `-` for the standard input
+    name      the format; None: each record's own
+    mapping   what `--map` says
+    strict    the first skip or flaw is an error
+    options   the other decisions
+    rewards   a second file, with rewards
 
-    Raises UserError for an unknown format, files of which the format cannot be told, a mapped field that no record has,
-    and where nothing was read.
+    Raises UserError for an unknown format, a mapped field that no record has, where nothing was read, and where more
+    was skipped than read.
     """
+    options = replace(options or Options(), mapping=mapping)
+    _check(name, options)
+    given = Rewards(rewards) if rewards is not None else None
+    with _files(paths) as files:
+        report = Report(strict=strict, files=len(files))
+        config = {"from": name, "map": dict(mapping), **_chosen(options)}
+        inputs = {file.label: file.path for file in files}
+        made_by = provenance.record("import", config=config, inputs=inputs)
+        try:
+            table.write(_rollouts(files, name, report, options, given), out, report, made_by, options)
+        except NothingRead as error:
+            raise UserError(str(error)) from None
+    return report
+
+
+def _chosen(options: Options) -> dict[str, Any]:
+    """The decisions that differ from the defaults, for the record."""
+    chosen = {one.name: getattr(options, one.name) for one in fields(options) if one.name != "mapping"}
+    differ = {name: value for name, value in chosen.items() if value != getattr(Options(), name)}
+    return {name: value.pattern if isinstance(value, re.Pattern) else value for name, value in differ.items()}
+
+
+class NothingRead(UserError):
+    """No file has a rollout; the message says why."""
+
+
+def _check(name: str | None, options: Options) -> None:
+    """Raises UserError for an unknown format or template, and for keys of `--map` that the format has no use for."""
     if name is not None and name not in FORMATS:
         raise UserError(f"--from {name}: unknown format{nearest(name, FORMATS)}; there are {', '.join(FORMATS)}")
-    files = expand(paths, FORMATS[name].suffix if name else None)
-    format_ = FORMATS[name] if name else detect(files[0].path)
-    for key in mapping:
-        if key not in format_.takes:
-            takes = f"it takes {', '.join(format_.takes)}" if format_.takes else "it takes no --map"
-            raise UserError(f"--map {key}: {format_.name} has no such key{nearest(key, format_.takes)}; {takes}")
-    report = Report(strict=strict, files=len(files))
-    made_by = provenance.record(
-        "import", config={"from": format_.name, "map": dict(mapping)}, inputs={file.label: file.path for file in files}
-    )
-    table.write(_rollouts(files, format_, report, mapping), out, report, made_by)
-    return format_, report
+    if options.template is not None and options.template not in TEMPLATES:
+        known = f"{nearest(options.template, TEMPLATES)}; there are {', '.join(TEMPLATES)}"
+        raise UserError(f"--template {options.template}: unknown template{known}")
+    takes = jsonl.KEYS if name is None else tuple(dict.fromkeys((*FORMATS[name].takes, *OVERRIDES)))
+    for key in options.mapping:
+        if key not in takes:
+            what = name or "import"
+            raise UserError(f"--map {key}: {what} has no such key{nearest(key, takes)}; it takes {', '.join(takes)}")
 
 
 def _rollouts(
-    files: Sequence[Source], format_: Format, report: Report, mapping: Mapping[str, str]
+    files: Sequence[Source], name: str | None, report: Report, options: Options, rewards: Rewards | None
 ) -> Iterator[Rollout]:
+    number = 0
     for file in files:
-        yield from format_.read(file, report, mapping)
+        for rollout in read_file(file, name, report, options):
+            if rewards is not None:
+                rewards.give(rollout, report)
+            number += 1
+            yield rollout
+    _check_mapped(report, options.mapping)
+    if not number:
+        raise NothingRead(_nothing(files, report))
+    if rewards is not None:
+        rewards.check(report)
+    if report.rollouts_in_parts and report.unattributed_skips:
+        report.notes[MAYBE_SHORTENED] = report.unattributed_skips
+
+
+def _nothing(files: Sequence[Source], report: Report) -> str:
+    where = str(files[0].path) if len(files) == 1 else f"{len(files)} files"
+    if not report.skipped:
+        return f"{where}: no rollouts in it: {'it is empty' if len(files) == 1 else 'they are empty'}"
+    reasons = "; ".join(
+        f"{reason}{f' ({number} times; first at {first})' if number > 1 or len(files) > 1 else f' ({first})'}"
+        for reason, (number, first) in report.skipped.items()
+    )
+    return f"{where}: no rollouts in it: {reasons}"
+
+
+def _check_mapped(report: Report, mapping: Mapping[str, str]) -> None:
     for key, name in mapping.items():
         if report.fields and key not in report.mapped:
             raise UserError(
                 f"--map {key}={name}: no record has '{name}'{nearest(name, report.fields)}; "
                 f"there are {', '.join(list(report.fields)[:8])}"
             )
-    if report.rollouts_in_parts and report.unattributed_skips:
-        report.notes[MAYBE_SHORTENED] = report.unattributed_skips
 
 
-def expand(paths: Sequence[Path], suffix: str | None) -> list[Source]:
+def read_file(file: Source, name: str | None, report: Report, options: Options) -> Iterator[Rollout]:
+    """The rollouts of a file, each record by its own format, or all by the one called `name`."""
+    context = Context(file, report, options)
+    chosen = chooser(FORMATS[name] if name else None, options.mapping)
+    for format_, run_ in groupby(records(file.path, report), key=lambda record: chosen(record[1])):
+        for rollout in format_.read(run_, context):
+            if format_.name != jsonl.FORMAT.name:
+                _override(rollout, format_, context)
+            report.formats[format_.name] = report.formats.get(format_.name, 0) + 1
+            yield rollout
+
+
+def chooser(forced: Format | None, mapping: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Format]:
+    """What tells the format of each record in turn; one that no format matches stays with the record before it."""
+    if forced is None and {"messages", "turn"} & set(mapping):
+        forced = jsonl.FORMAT
+    current = UNKNOWN
+
+    def choose(record: Mapping[str, Any]) -> Format:
+        nonlocal current
+        if forced is not None:
+            return forced
+        if not current.matches(record):
+            current = next((one for one in FORMATS.values() if one.matches(record)), current)
+        return current
+
+    return choose
+
+
+def _override(rollout: Rollout, format_: Format, context: Context) -> None:
+    """What `--map` says about a rollout's record, in place of what the format says."""
+    mapping = {key: name for key, name in context.options.mapping.items() if key not in format_.takes}
+    record = rollout.record
+    if not mapping or record is None:
+        return
+    found = jsonl.Found(mapping, context.report)
+    found.check(record)
+    values = {key: value for key in mapping if (value := found.value(record, key)) is not None}
+    rollout.group_id = id_of(values.get("group_id")) or rollout.group_id
+    rollout.rollout_id = id_of(values.get("rollout_id")) or rollout.rollout_id
+    texts: dict[str, Any] = {key: str(values[key]) for key in ("task_id", "goal") if key in values}
+    success = {"success": truth(values["success"], "success")} if "success" in values else {}
+    rollout.columns = {**rollout.columns, **texts, **success}
+    if "reward" in values:
+        outcome(rollout.turns, finite_or_none(values["reward"]))
+
+
+@contextmanager
+def _files(paths: Sequence[Path]) -> Iterator[list[Source]]:
+    """The files to read; what comes through a pipe is a file of its own for as long as they are read."""
+    with TemporaryDirectory(prefix="turncredit-import-") as folder:
+        yield expand([_kept(path, Path(folder), number) for number, path in enumerate(paths)])
+
+
+def _kept(path: Path, folder: Path, number: int) -> Path:
+    """The path; of a pipe or the standard input, a copy."""
+    if str(path) == "-":
+        return _spooled(sys.stdin.buffer, folder / ("stdin" if number == 0 else f"stdin{number}"))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("rb") as pipe:
+            return _spooled(pipe, folder / f"pipe{number}")
+    return path
+
+
+def _spooled(stream: Any, path: Path) -> Path:
+    with path.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+    return path
+
+
+def expand(paths: Sequence[Path]) -> list[Source]:
     """The files to read, in order of their numbers (`2.jsonl` before `10.jsonl`), each with a label of its own.
 
-    A folder stands for the files below it that end with `suffix`. A label is the name without the ending, with as many
+    A folder stands for the files below it with one of `ENDINGS`. A label is the name without the ending, with as many
     folders before it as are needed to tell it from the others.
     """
     file_paths: list[Path] = []
@@ -80,52 +274,50 @@ def expand(paths: Sequence[Path], suffix: str | None) -> list[Source]:
         if path.is_file():
             file_paths.append(path)
             continue
-        endings = {suffix} if suffix else {format_.suffix for format_ in FORMATS.values()}
-        below = [file for file in path.rglob("*") if file.suffix in endings and file.is_file()]
+        below = [file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file()]
         if not below:
-            raise UserError(f"{path}: no file that ends with {' or '.join(sorted(endings))} in this folder")
+            raise UserError(f"{path}: no file that ends with {' or '.join(sorted(ENDINGS))} in this folder")
         file_paths += sorted(below, key=_natural)
     files = list(dict.fromkeys(path.resolve() for path in file_paths))
     parts = 1
-    while len({_label(file, parts) for file in files}) < len(files):
+    while len({_label(file, parts) for file in files}) < len(files) and parts < 50:
         parts += 1
+    whole = len({_label(file, parts) for file in files}) < len(files)  # a.json beside a.jsonl
     given = {path.resolve(): path for path in reversed(file_paths)}
-    return [Source(given[file], _label(file, parts)) for file in files]
+    return [Source(given[file], str(Path(*file.parts[-parts:])) if whole else _label(file, parts)) for file in files]
 
 
 def _label(path: Path, parts: int) -> str:
-    return "/".join((*path.parts[:-1], path.stem)[-parts:])
+    stem = path.name
+    while Path(stem).suffix in ENDINGS and Path(stem).stem:
+        stem = Path(stem).stem
+    return "/".join((*path.parts[:-1], stem)[-parts:])
 
 
 def _natural(path: Path) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", str(path))]
 
 
+def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]:
+    """What the first of the files holds, as lines: its structure, three turns, and the command to start from."""
+    _check(name, options)
+    with _files(paths) as files:
+        report = Report(files=len(files))
+        source = files[0]
+        first = next(iter(records(source.path, Report())), None)
+        format_ = UNKNOWN if first is None else chooser(FORMATS[name] if name else None, options.mapping)(first[1])
+        rollouts = read_file(source, name, report, options)
+        lines = looking.look(source, first and first[1], format_, Context(source, report, options), rollouts)
+        return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
+
+
 def detect(path: Path) -> Format:
-    """The format of a file, by its ending and its first record. Raises UserError where that does not tell it."""
-    try:
-        record = _first(path)
-    except Skip as skip:
-        raise UserError(f"{path}: {skip}; give its format with --from") from None
-    fitting = [format_ for format_ in FORMATS.values() if format_.suffix == path.suffix and format_.fits(path, record)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if {"input", "output", "score"} <= set(record):
-        raise UserError(
-            f"{path}: lines of verl or of verl-agent, which are alike: is a line a rollout, give --from verl; is it a "
-            "turn, --from verl-agent"
-        )
-    raise UserError(
-        f"{path}: the format cannot be detected from {', '.join(list(record)[:6]) or 'what is in it'}; give --from "
-        f"{'|'.join(FORMATS)}, or --from jsonl with --map KEY=FIELD"
-    )
-
-
-def _first(path: Path) -> Mapping[str, Any]:
-    if path.suffix == ".parquet":
-        tables.metadata(path)  # a file that is damaged is said to be
-        return dict.fromkeys(pq.read_schema(path).names)
-    if path.suffix == ".json":
-        return json_file(path)
-    ignored = Report()
-    return next((record for _, record in json_lines(path, ignored)), {})
+    """The format of a file's first record. Raises UserError where none matches it."""
+    report = Report()
+    first = next(iter(records(path, report)), None)
+    if first is None:
+        raise UserError(_nothing([Source(path, "")], report))
+    found = chooser(None, {})(first[1])
+    if found is UNKNOWN:
+        raise UserError(f"{path}: {why_not(first[1])}")
+    return found

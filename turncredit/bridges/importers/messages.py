@@ -1,73 +1,154 @@
-"""Chat messages -> turns: every message that the policy wrote is one, and what came before it is its observation."""
+"""Conversations -> turns: every message that the policy wrote is one, and what came before it is its observation."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from turncredit.bridges.importers.base import Skip, Turn
+from turncredit.bridges.importers.base import Context, Observation, Report, Skip, Turn
+from turncredit.bridges.importers.parts import Said, read_message
 
 Message = dict[str, Any]
+Ours = Callable[[Message], bool]
+
+NO_TURN = "no turn: the policy wrote no message"
+NO_CALL = "a tool's result without a call before it"
+NO_RESULT = "a tool call without a result, though the conversation goes on"
 
 
-def text_of(content: Any) -> str:
-    """A message's content as text: a string, or the text parts of a list; other values as JSON."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content):
-        return "\n".join(str(part["text"]) for part in content if part["type"] == "text" and "text" in part)
-    return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
-
-
-def calls_of(message: Message) -> str:
-    """A message's tool calls as lines `{"name": ..., "arguments": ...}`; empty if it has none."""
-    calls = message.get("tool_calls") or []
-    if isinstance(calls, str):
-        calls = json.loads(calls)
-    lines = []
-    for call in calls:
-        function = call.get("function") or call
-        lines.append(text_of({"name": function.get("name"), "arguments": function.get("arguments")}))
-    return "\n".join(lines)
-
-
-def response_of(message: Message) -> Turn:
-    """`response_text` (reasoning, content, calls) and `action` (the calls; without any, the content)."""
-    content, calls = text_of(message.get("content")), calls_of(message)
-    parts = (text_of(message.get("reasoning_content")), content, calls)
-    return {"response_text": "\n".join(part for part in parts if part), "action": calls or content}
-
-
-def turns_of(
-    messages: Any, ours: Callable[[Message], bool] = lambda message: message["role"] == "assistant"
-) -> list[Turn]:
+def turns_of(messages: Any, context: Context, where: str, ours: Ours | None = None) -> list[Turn]:
     """The turns of a conversation, in order: `observation`, `response_text`, `action`, `next_observation`.
 
-    `ours` tells which messages the policy wrote. An observation is the text of all messages since the turn before.
-    Raises Skip for messages that are none, and for a conversation in which the policy wrote nothing.
+    `ours` tells which messages the policy wrote; by default the role does. Raises Skip for messages that are none, and
+    for a conversation in which the policy wrote nothing.
     """
-    if not isinstance(messages, list) or not all(
-        isinstance(message, dict) and "role" in message for message in messages
-    ):
+    if not isinstance(messages, list):
         raise Skip("messages are not a list of objects with a role")
-    turns: list[Turn] = []
-    since: list[str] = []
+    said = []
     for message in messages:
-        if ours(message):
-            turns.append({"observation": "\n".join(since), **response_of(message)})
-            since = []
+        one = read_message(message, context.report.note)
+        if ours is not None:
+            one.ours = ours(message)
+        said.append(one)
+    return turns_from(said, context, where)
+
+
+def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]:
+    """The turns of a conversation that has been read. Raises Skip where the policy wrote nothing."""
+    messages = _joined(said)
+    check_calls(messages, context.report, where)
+    history = History(context.options.observation)
+    turns: list[Turn] = []
+    for message in messages:
+        if not message.ours:
+            history.hear(message.text())
+        elif message.response or message.columns:
+            turns.append(history.turn(message))
         else:
-            since.append(text_of(message.get("content")) or calls_of(message))
+            history.hear(message.text("result"))
     if not turns:
-        raise Skip("no turn: the policy wrote no message")
-    chain_observations(turns, "\n".join(since))
+        raise Skip(NO_TURN)
+    chain_observations(turns, history.observation())
     return turns
+
+
+class History:
+    """What has happened in a rollout so far, and what of it the next observation shows.
+
+    observation   see `turncredit.bridges.importers.base.Observation`
+    """
+
+    def __init__(self, observation: Observation) -> None:
+        self._shows = observation
+        self._digest = hashlib.blake2b(digest_size=6)
+        self._since: list[str] = []
+        self._calls = ""
+        self._called = self._begun = False
+
+    def hear(self, text: str) -> None:
+        """What somebody else wrote, or the environment answered."""
+        if text:
+            self._since.append(text)
+
+    def observation(self) -> str:
+        """What the policy sees now: the messages since its last turn, and what the option adds."""
+        text = "\n".join(self._since)
+        if not self._begun:
+            return text
+        if self._shows == "calls" and self._calls:
+            return f"{self._calls}\n{text}"
+        if self._shows == "history" or (self._shows == "auto" and self._called):
+            return f"[history {self._digest.hexdigest()}]\n{text}"
+        return text
+
+    def turn(self, message: Said) -> Turn:
+        """The turn in which the policy wrote `message`, which becomes history."""
+        turn: Turn = {
+            "observation": self.observation(),
+            "response_text": message.response,
+            "action": message.action,
+            "_history": self._digest.digest() if self._shows != "history" else None,
+            "_says": not message.text("call"),
+            **message.columns,
+        }
+        if "action" in message.columns:
+            turn["_says"] = False
+        self._calls = message.text("call")
+        self._called |= bool(self._calls)
+        self._begun = True
+        for part in ("\n".join(self._since), turn["action"]):
+            self._digest.update(part.encode(errors="replace") + b"\0")
+        self._since = []
+        self.hear(message.text("result"))
+        return turn
+
+
+def _joined(said: Iterable[Said]) -> list[Said]:
+    """The messages, with items of one response (of the Responses API) as one."""
+    messages: list[Said] = []
+    for one in said:
+        last = messages[-1] if messages else None
+        if last is not None and last.ours and one.ours and last.joins and one.joins:
+            last.pieces += one.pieces
+            last.calls += one.calls
+            last.answers += one.answers
+        else:
+            messages.append(one)
+    return messages
+
+
+def check_calls(messages: Sequence[Said], report: Report, where: str) -> None:
+    """Count results without calls, and calls without results before the last response, as flaws of the rollout."""
+    last = max((place for place, message in enumerate(messages) if message.ours), default=-1)
+    made: set[str | None] = set()
+    answered: set[str | None] = set()
+    early: set[str | None] = set()
+    for place, message in enumerate(messages):
+        made.update(message.calls)
+        if place < last and message.ours:
+            early.update(message.calls)
+        for answer in message.answers:
+            if answer is not None and answer not in made and None not in made:
+                report.flaw(where, NO_CALL, str(answer))
+            answered.add(answer)
+    missing = early - answered
+    if missing and None not in answered and None not in early:
+        report.flaw(where, NO_RESULT, str(sorted(map(str, missing))[0]))
 
 
 def chain_observations(turns: Sequence[Turn], last: str) -> None:
     """Give every turn the next one's observation as its `next_observation`; the last one gets `last`."""
     for turn, after in zip(turns, [*(turn["observation"] for turn in turns[1:]), last], strict=True):
         turn["next_observation"] = after
+
+
+def prompt_of(messages: Sequence[Any]) -> str:
+    """The text before the policy's first message, by which rollouts of a task are known where there is no group."""
+    texts = []
+    for message in messages:
+        said = read_message(message, lambda _: None)
+        if said.ours:
+            break
+        texts.append(said.text())
+    return "\n".join(texts)

@@ -12,57 +12,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from turncredit.bridges.importers.base import Format, Report, Rollout, Skip, Source, Turn, each, finite, outcome
-from turncredit.bridges.importers.messages import chain_observations, text_of
-from turncredit.data.json_lines import json_file
+from turncredit.bridges.importers.base import (
+    Context,
+    Format,
+    Report,
+    Rollout,
+    Skip,
+    Turn,
+    finite,
+    finite_or_none,
+    objects_of,
+    outcome,
+    per_record,
+)
+from turncredit.bridges.importers.messages import chain_observations
+from turncredit.bridges.importers.parts import flat
 
 
-def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
-    """The rollouts of an episode's file."""
-    del mapping
-
-    def episode(where: str, path: Path) -> Iterator[Rollout]:
-        data = json_file(path)
-        if "trajectories" not in data:
-            raise Skip("not an episode of rLLM: no 'trajectories'", ", ".join(list(data)[:6]))
-        if not data["trajectories"]:
-            raise Skip("an episode without trajectories")
-        task = f"{data['training_step']}/{data['task_hash']}"
-        columns: dict[str, Any] = {"task_id": str(data["task_hash"])}
-        if isinstance(data.get("is_correct"), bool):
-            columns["success"] = data["is_correct"]
-        for place, trajectory in enumerate(data["trajectories"]):
-            try:
-                turns = _turns(trajectory, report)
-            except Skip as skip:
-                report.skip(where, str(skip), skip.detail)
-                continue
-            group = f"{task}/{trajectory.get('name') or 'agent'}"
-            ended = data.get("termination_reason") is not None or bool(trajectory["steps"][-1].get("done"))
-            uid = f"{task}/{data['episode_id']}/{trajectory.get('uid') or place}"
-            yield Rollout(group, uid, turns, where, ended, columns)
-
-    yield from each(iter([(str(source.path), source.path)]), report, episode)
+def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout]:
+    """The rollouts of an episode."""
+    if "trajectories" not in data:
+        raise Skip("not an episode of rLLM: no 'trajectories'", ", ".join(list(data)[:6]))
+    if not data["trajectories"]:
+        raise Skip("an episode without trajectories")
+    task = f"{data['training_step']}/{data['task_hash']}"
+    columns: dict[str, Any] = {"task_id": str(data["task_hash"])}
+    if isinstance(data.get("is_correct"), bool):
+        columns["success"] = data["is_correct"]
+    for place, trajectory in enumerate(objects_of(data["trajectories"], "trajectories")):
+        try:
+            turns = _turns(trajectory, context.report)
+        except Skip as skip:
+            context.report.skip(where, str(skip), skip.detail)
+            continue
+        group = f"{task}/{trajectory.get('name') or 'agent'}"
+        ended = data.get("termination_reason") is not None or bool(trajectory["steps"][-1].get("done"))
+        uid = f"{task}/{data['episode_id']}/{trajectory.get('uid') or place}"
+        yield Rollout(group, uid, turns, where, ended, columns)
 
 
 def _turns(trajectory: dict[str, Any], report: Report) -> list[Turn]:
     if not trajectory["steps"]:
         raise Skip("no turn: a trajectory without steps")
     turns: list[Turn] = []
-    for step in trajectory["steps"]:
+    for step in objects_of(trajectory["steps"], "steps"):
         observation = step.get("observation")
         if observation is None:  # a workflow that keeps the conversation only
-            observation = _asked(step.get("chat_completions") or [])
-        response = text_of(step.get("model_response"))
-        action = text_of(step.get("action")) or response
-        turns.append({"observation": text_of(observation), "response_text": response or action, "action": action})
+            observation = _asked(objects_of(step.get("chat_completions"), "chat_completions"), report)
+        response = flat(step.get("model_response"), report.note)
+        action = flat(step.get("action"), report.note) or response
+        turns.append(
+            {
+                "observation": flat(observation, report.note),
+                "response_text": response or action,
+                "action": action,
+                "_says": action == response,
+            }
+        )
     chain_observations(turns, "")
-    reward = finite(trajectory.get("reward"))
+    reward = finite_or_none(trajectory.get("reward"))
     own = [step.get("reward") or 0.0 for step in trajectory["steps"]]
-    if math.isclose(math.fsum(finite(value) for value in own), reward, abs_tol=1e-9):
+    if reward is None:
+        outcome(turns, None)
+    elif math.isclose(math.fsum(finite(value) for value in own), reward, abs_tol=1e-9):
         for turn, value in zip(turns, own, strict=True):
             turn["reward"] = float(value)
     else:
@@ -72,18 +86,18 @@ def _turns(trajectory: dict[str, Any], report: Report) -> list[Turn]:
     return turns
 
 
-def _asked(messages: list[dict[str, Any]]) -> str:
+def _asked(messages: list[dict[str, Any]], report: Report) -> str:
     """What the policy read before its last message: all messages since the one before."""
     texts: list[str] = []
     for message in reversed(messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages):
         if message.get("role") == "assistant":
             break
-        texts.insert(0, text_of(message.get("content")))
+        texts.insert(0, flat(message.get("content"), report.note))
     return "\n".join(texts)
 
 
-def _fits(path: Path, record: Mapping[str, Any]) -> bool:
-    return "trajectories" in record or path.name.startswith("episode_hash")
+def _matches(record: Mapping[str, Any]) -> bool:
+    return "trajectories" in record and {"task_hash", "episode_id"} & set(record) != set()
 
 
-FORMAT = Format("rllm", ".json", _fits, read)
+FORMAT = Format("rllm", _matches, per_record(read))

@@ -1,13 +1,15 @@
 """Rollouts -> a Parquet table of turns, written a row group at a time.
 
-Memory holds one row group and, for each rollout, a number (so that no id is used twice) and, for formats with a line
-for each turn, the turns seen. What is found wrong only at the end, such as a rollout that lacks a turn, is left out by
-a second pass over the table, row group by row group.
+Memory holds one row group and, for each rollout, two numbers (so that no id is used twice) and, for formats with a
+record for each turn, the turns seen. What is known only at the end is done by a second pass over the table, row group
+by row group: rollouts that lack a turn are left out, ids that are unique only within a group are qualified by it, turns
+that are counted from 1 are counted from 0, and a reward that is on the last turn alone is 0 on the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from turncredit.bridges.importers.base import Report, Rollout, Turn
+from turncredit.bridges.importers.actions import Finder
+from turncredit.bridges.importers.base import NO_REWARD, Options, Report, Rollout, Turn
 from turncredit.data import tables
 from turncredit.data.files import new_file
 from turncredit.errors import UserError
@@ -25,35 +28,85 @@ SCHEMA = tables.schema("imported")
 TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 REQUIRED = ("group_id", "rollout_id", "turn", "reward", "done", "source")
 COLUMNS = tuple(name for name in SCHEMA.names if name not in REQUIRED)
+#: In the first pass: the action that a convention of responses would give, if all of them keep it.
+FOUND = pa.field("_found", pa.string())
 #: A row group is written once its turns have this many characters and tokens.
 SIZE = 4_000_000
-#: why a rollout with both kinds of lines (jsonl) is left out
-WHOLE_AND_PARTS = "a rollout that has a line of its own and lines of turns"
 #: Turns beyond this are no turns, but a field that holds something else.
 MOST_TURNS = 1_000_000
+#: Observations that are watched for different histories.
+MOST_ANCHORS = 500_000
+
+WHOLE_AND_PARTS = "a rollout that has a record of its own and records of turns"
+NOT_A_TURN = "turn is not a number 0, 1, 2, ..."
+QUALIFIED = "rollout ids are unique only within a group: they are written as GROUP/ROLLOUT"
+FROM_ONE = "turns are counted from 1 in the file: they are written from 0"
+ON_LAST = "the reward is on the rollout's last turn alone: it is 0 on the others"
+REPEATED = "every turn of a rollout has the same reward, and the return is their sum; --reward-once counts it once"
+ANCHORS = (
+    "equal observations in a group with different histories, which GiGPO and others take for one state: fine if the "
+    "observation is the whole state, otherwise --observation history"
+)
 
 
-def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mapping[str, Any]) -> None:
+def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mapping[str, Any], options: Options) -> None:
     """Write `rollouts` as an `imported` table. Raises UserError, and writes nothing, where there are none.
 
     Columns that no turn has a value for are left out. Duplicates, parts that do not make whole rollouts, and values of
     another type than their column's are skips of the report.
     """
-    ledger = Ledger(report)
+    ledger = Ledger(report, options)
     with new_file(out) as part, TemporaryDirectory(dir=part.parent, prefix=f".{out.name}.") as folder:
         first = Path(folder) / "rows.parquet"
         empty = set(COLUMNS)
         quick = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
-        with pq.ParquetWriter(first, SCHEMA, **quick) as writer:
+        with pq.ParquetWriter(first, SCHEMA.append(FOUND), **quick) as writer:
             for batch in _batches(ledger.checked(rollouts)):
                 table = _table(batch, report, ledger)
                 writer.write_table(table)
                 empty -= {name for name in empty if _has_values(table.column(name))}
-        incomplete_ids = ledger.incomplete()
+        changes = ledger.changes()
         columns = [name for name in SCHEMA.names if name not in empty]
-        report.rollouts, report.turns = _copy(first, part, columns, incomplete_ids, {**made_by, **_counts(report)})
+        made_by = {**made_by, **_counts(report)}
+        report.rollouts, report.turns = _copy(first, part, columns, changes, made_by)
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
+        if report.skips > (report.turns if report.rollouts_in_parts else report.rollouts) and not options.allow_skips:
+            raise UserError(
+                f"{out}: more was skipped ({report.skips}) than read, so nothing is written: "
+                f"{'; '.join(report.lines()[1:])}. With --allow-skips the rest is written"
+            )
+
+
+@dataclass
+class Changes:
+    """What the second pass does.
+
+    left_out    (group or None for any, rollout) of rollouts that are not written
+    qualify     whether rollout ids are qualified by their group
+    shift       what is taken off turn numbers
+    fill        rollouts whose null rewards are 0
+    once        rollouts whose reward counts once -> their last turn
+    found       whether the actions that a convention found are the actions
+    """
+
+    left_out: set[tuple[str | None, str]]
+    qualify: bool = False
+    shift: int = 0
+    fill: set[tuple[str, str]] = field(default_factory=set)
+    once: dict[tuple[str, str], int] = field(default_factory=dict)
+    found: bool = False
+
+
+@dataclass
+class Seen:
+    """The turns of a rollout in parts: a bit for each, where it began, and its rewards."""
+
+    where: str
+    turns: int = 0
+    rewarded: int = 0
+    last_rewarded: int = -1
+    rewards: set[float] = field(default_factory=set)
 
 
 class Ledger:
@@ -62,19 +115,24 @@ class Ledger:
     A rollout without one of its parts is left out (`report.incomplete_ids`): its return would be another one.
     """
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
-        self._whole: set[int] = set()
-        #: rollout id -> its group, a bit for each turn, where it began
-        self._parts: dict[str, list[Any]] = {}
+    def __init__(self, report: Report, options: Options) -> None:
+        self.report, self.options = report, options
+        self._ids: set[int] = set()
+        self._pairs: set[int] = set()
+        self._qualify = False
+        self._parts: dict[tuple[str, str], Seen] = {}
+        self._repeated = self._varied = 0
+        self._finder = Finder(options.action, report)
+        self._history: dict[int, int] = {}
+        self._mixed: set[int] = set()
 
     def checked(self, rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
-        """The rollouts without duplicates, their turns numbered."""
+        """The rollouts without duplicates, their turns numbered, their actions looked for."""
         for rollout in rollouts:
             reason = self._part(rollout) if rollout.part else self._new(rollout)
             if reason is None:
-                if not rollout.part and rollout.ended is False:
-                    self.report.note("the rollout has no end: its last turn is not done")
+                for turn in rollout.turns:
+                    self._finder.find(turn)
                 yield rollout
             else:
                 self.drop(rollout, reason, f"group {rollout.group_id!r}, rollout {rollout.rollout_id!r}")
@@ -82,45 +140,124 @@ class Ledger:
     def drop(self, rollout: Rollout, reason: str, detail: str) -> None:
         """Skip a rollout that cannot be written, with the parts of it that are written already."""
         self.report.skip(rollout.where, reason, detail)
-        if rollout.part or rollout.rollout_id in self._parts:
-            self.report.incomplete_ids.add(rollout.rollout_id)
+        if rollout.part or (rollout.group_id, rollout.rollout_id) in self._parts:
+            self.report.incomplete_ids.add((rollout.group_id, rollout.rollout_id))
 
-    def incomplete(self) -> set[str]:
-        """The ids of rollouts of which a part is missing or was skipped; one that lacks a turn is skipped by name."""
+    def changes(self) -> Changes:
+        """What is known now that all rollouts are read; rollouts that lack a turn or a reward are skips."""
+        report = self.report
+        shift = self._shift()
+        self._skip_incomplete(shift)
+        changes = Changes(report.incomplete_ids, self._qualify, shift, found=self._finder.convention is not None)
+        self._check_rewards(changes, shift)
+        if self._repeated and not self._varied and not self.options.reward_once:
+            report.warnings[REPEATED] = self._repeated
+        if self._qualify:
+            report.notes[QUALIFIED] = len(self._pairs) + len(self._parts)
+        if self._mixed:
+            report.warnings[ANCHORS] = len(self._mixed)
+        if self._finder.convention is not None:
+            report.note(f"every response has its action {self._finder.convention}: that is the action")
+        return changes
+
+    def _shift(self) -> int:
+        """1 if the turns of all rollouts are counted from 1."""
+        if not self._parts or not all(seen.turns & 3 == 2 for seen in self._parts.values()):
+            return 0
+        self.report.notes[FROM_ONE] = len(self._parts)
+        return 1
+
+    def _skip_incomplete(self, shift: int) -> None:
+        """Skip rollouts that lack a turn; one that is in two groups counts as two only if both are whole."""
         incomplete_ids = self.report.incomplete_ids
-        for name, (group, turns, where) in self._parts.items():
-            if name not in incomplete_ids and turns & (turns + 1):
-                missing = next(turn for turn in range(MOST_TURNS) if not turns >> turn & 1)
+        groups: dict[str, list[str]] = {}
+        for group, name in self._parts:
+            groups.setdefault(name, []).append(group)
+        for (group, name), seen in self._parts.items():
+            turns = seen.turns >> shift
+            if not {(group, name), (None, name)} & incomplete_ids and turns & (turns + 1):
+                missing = next(turn for turn in range(MOST_TURNS) if not turns >> turn & 1) + shift
                 detail = f"{group!r}, {name!r}: no turn {missing}"
-                self.report.skip(where, "a rollout without one of its turns", detail)
-                incomplete_ids.add(name)
-        return incomplete_ids
+                two = len(groups[name]) > 1
+                reason = "a rollout in two groups" if two else "a rollout without one of its turns"
+                self.report.skip(seen.where, reason, detail)
+                incomplete_ids.add((None if two else group, name))
+        left = {name for name, among in groups.items() if len(among) > 1 and (None, name) not in incomplete_ids}
+        self._qualify |= bool(left)
+
+    def _check_rewards(self, changes: Changes, shift: int) -> None:
+        for key, seen in self._parts.items():
+            if {key, (None, key[1])} & self.report.incomplete_ids:
+                continue
+            count, last = seen.turns.bit_count(), seen.turns.bit_length() - 1
+            if not seen.rewarded:
+                self.report.note(NO_REWARD)
+            elif seen.rewarded < count:
+                if seen.rewarded == 1 and seen.last_rewarded == last:
+                    changes.fill.add(key)
+                    self.report.note(ON_LAST)
+                else:
+                    self.report.skip(seen.where, "reward is missing or null", f"on a turn of {key[0]!r}, {key[1]!r}")
+                    self.report.incomplete_ids.add(key)
+            elif count > 1 and self._repeats(seen.rewards) and self.options.reward_once:
+                changes.once[key] = last - shift
+
+    def _repeats(self, rewards: set[float]) -> bool:
+        """Whether all turns of a rollout have one reward that is not 0; counted for the warning."""
+        repeats = len(rewards) == 1 and 0.0 not in rewards
+        self._repeated += repeats
+        self._varied += not repeats and rewards != {0.0}
+        return repeats
 
     def _new(self, rollout: Rollout) -> str | None:
-        if rollout.rollout_id in self._parts:
+        key = (rollout.group_id, rollout.rollout_id)
+        if key in self._parts:
             return WHOLE_AND_PARTS
-        key = hash(rollout.rollout_id)
-        if key in self._whole:
+        if hash(key) in self._pairs:
             return "a rollout id that was read before"
-        self._whole.add(key)
+        self._pairs.add(hash(key))
+        self._qualify |= hash(rollout.rollout_id) in self._ids
+        self._ids.add(hash(rollout.rollout_id))
+        if rollout.ended is False:
+            self.report.note("the rollout has no end: its last turn is not done")
+        rewards = [turn["reward"] for turn in rollout.turns]
+        if rewards[-1] is None:
+            self.report.note(NO_REWARD)
+        elif len(rewards) > 1 and self._repeats(set(rewards)) and self.options.reward_once:
+            for turn in rollout.turns[:-1]:
+                turn["reward"] = 0.0
         for number, turn in enumerate(rollout.turns):
             turn["turn"] = number
+            self._watch(rollout.group_id, turn)
         return None
 
+    def _watch(self, group: str, turn: Turn) -> None:
+        """Count an observation that stands after another history than an equal one before."""
+        history = turn.get("_history")
+        if history is None or len(self._history) > MOST_ANCHORS:
+            return
+        anchor = hash((group, turn["observation"]))
+        if self._history.setdefault(anchor, hash(history)) != hash(history):
+            self._mixed.add(anchor)
+
     def _part(self, rollout: Rollout) -> str | None:
-        if hash(rollout.rollout_id) in self._whole:
+        key = (rollout.group_id, rollout.rollout_id)
+        if hash(key) in self._pairs:
             return WHOLE_AND_PARTS
         self.report.rollouts_in_parts = True
-        record = self._parts.setdefault(rollout.rollout_id, [rollout.group_id, 0, rollout.where])
-        if record[0] != rollout.group_id:
-            return "a rollout in two groups"
+        seen = self._parts.setdefault(key, Seen(rollout.where))
         for turn in rollout.turns:
             number = turn["turn"]
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST_TURNS:
-                return "turn is not a number 0, 1, 2, ..."
-            if record[1] >> number & 1:
+                return NOT_A_TURN
+            if seen.turns >> number & 1:
                 return "a turn that was read before"
-            record[1] |= 1 << number
+            seen.turns |= 1 << number
+            if turn.get("reward") is not None:
+                seen.rewarded += 1
+                seen.last_rewarded = max(seen.last_rewarded, number)
+                if len(seen.rewards) < 2:
+                    seen.rewards.add(turn["reward"])
         return None
 
 
@@ -149,7 +286,7 @@ def _table(batch: Sequence[Rollout], report: Report, ledger: Ledger) -> pa.Table
         if len(batch) > 1:
             return pa.concat_tables([_table([rollout], report, ledger) for rollout in batch])
         ledger.drop(batch[0], "a value of another type than its column's", str(error).splitlines()[0][:100])
-        return SCHEMA.empty_table()
+        return SCHEMA.append(FOUND).empty_table()
 
 
 def _columns(batch: Sequence[Rollout]) -> pa.Table:
@@ -167,9 +304,9 @@ def _columns(batch: Sequence[Rollout]) -> pa.Table:
     present = set().union(*turns)
     columns = [
         pa.array([turn.get(name) for turn in turns], kind) if name in present else pa.nulls(len(turns), kind)
-        for name, kind in TYPES.items()
+        for name, kind in (*TYPES.items(), (FOUND.name, FOUND.type))
     ]
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=SCHEMA.append(FOUND))
 
 
 def _has_values(column: pa.ChunkedArray) -> bool:
@@ -178,24 +315,45 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(
-    first: Path, out: Path, columns: list[str], left_out: set[str], made_by: Mapping[str, Any]
-) -> tuple[int, int]:
-    """Copy these columns of the table without the rollouts `left_out`; returns the numbers of rollouts and turns."""
+def _copy(first: Path, out: Path, columns: list[str], changes: Changes, made_by: Mapping[str, Any]) -> tuple[int, int]:
+    """Copy these columns of the table with its `changes`; returns the numbers of rollouts and turns."""
     turns = rollouts = 0
+    reads = [*columns, *([FOUND.name] if changes.found else [])]
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
         # Dictionaries of tokens and log-probabilities take most of the time and save no space.
         plain = [name for name in columns if not pa.types.is_list(TYPES[name])]
         with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=plain) as writer:
             for number in range(file.num_row_groups):
-                table = file.read_row_group(number, columns=columns, use_threads=False)
-                if left_out:
-                    table = table.filter(pc.invert(pc.is_in(table["rollout_id"], pa.array(sorted(left_out)))))
+                table = _changed(file.read_row_group(number, columns=reads, use_threads=False), changes)
                 turns += table.num_rows
                 rollouts += pc.sum(pc.equal(table["turn"], 0)).as_py() or 0
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
+                writer.write_table(table.select(columns).cast(schema).replace_schema_metadata(schema.metadata))
     return rollouts, turns
+
+
+def _changed(table: pa.Table, changes: Changes) -> pa.Table:
+    if changes.left_out or changes.fill or changes.once:
+        keys = list(zip(table["group_id"].to_pylist(), table["rollout_id"].to_pylist(), strict=True))
+        stays = [key not in changes.left_out and (None, key[1]) not in changes.left_out for key in keys]
+        rewards = table["reward"].to_pylist()
+        for row, (key, turn) in enumerate(zip(keys, table["turn"].to_pylist(), strict=True)):
+            if (key in changes.fill and rewards[row] is None) or (
+                key in changes.once and turn - changes.shift != changes.once[key]
+            ):
+                rewards[row] = 0.0
+        table = _with(table, "reward", pa.array(rewards, pa.float64())).filter(pa.array(stays, pa.bool_()))
+    if changes.shift:
+        table = _with(table, "turn", pc.subtract(table["turn"], pa.scalar(changes.shift, pa.int32())))
+    if changes.qualify:
+        table = _with(table, "rollout_id", pc.binary_join_element_wise(table["group_id"], table["rollout_id"], "/"))
+    if changes.found:
+        table = _with(table, "action", pc.coalesce(table[FOUND.name], table["action"]))
+    return table
+
+
+def _with(table: pa.Table, name: str, column: Any) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
 
 
 def _counts(report: Report) -> dict[str, Any]:

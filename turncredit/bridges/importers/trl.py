@@ -3,60 +3,73 @@
 `step`, `prompt`, `completion` (text or messages), a column for each reward function, whatever was logged with
 `log_extra`, `advantage`. Source: trl 1.16.0, `GRPOTrainer.log`. The file names neither groups nor which columns are
 rewards: rows that follow each other with the same prompt are a group, and `--map reward=NAME[,NAME]` names the reward
-columns, unless there is only one more column than these.
+columns, unless there is only one more column than these. A reward function that gave None for a row does not count
+there, as in TRL, which sums the others (`GRPOTrainer._calculate_rewards`, `nansum`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from turncredit.bridges.importers.base import Format, Report, Rollout, Source, Turn, each, finite, outcome
-from turncredit.bridges.importers.messages import text_of, turns_of
-from turncredit.data.json_lines import parquet_rows
+from turncredit.bridges.importers.base import Context, Format, Record, Rollout, Skip, Turn, each, finite, outcome
+from turncredit.bridges.importers.messages import turns_of
+from turncredit.bridges.importers.parts import flat
 from turncredit.errors import UserError, nearest
 
 OTHERS = ("step", "prompt", "completion", "advantage")
 
 
-def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
+def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file. Raises UserError where the columns do not tell which are rewards."""
-    rewards = _rewards(source.path, mapping.get("reward"))
+    rewards: list[str] = []
     group, prompt = -1, None
+    report, label = context.report, context.source.label
 
     def row(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         nonlocal group, prompt
+        if not rewards:
+            rewards.extend(_rewards(where.rpartition(":")[0], list(row), context.options.mapping.get("reward")))
         key = json.dumps([row["step"], row["prompt"]], default=str)
         group, prompt = group + (key != prompt), key
-        turns = _turns(row["prompt"], row["completion"])
-        outcome(turns, sum(finite(row[name], f"reward '{name}'") for name in rewards))
+        turns = _turns(row["prompt"], row["completion"], context, where)
+        scores = {name: row.get(name) for name in rewards}
+        given = [finite(score, f"reward '{name}'") for name, score in scores.items() if score is not None]
+        outcome(turns, sum(given) if given else None)
+        if given and len(given) < len(scores):
+            missing = next(name for name, score in scores.items() if score is None)
+            report.note(f"the reward '{missing}' is null: the reward is the sum of the others, as in TRL")
         report.note(f"the reward is {' + '.join(rewards)}; rows with the same prompt in a row are a group")
-        name = f"{source.label}/{group}"
+        name = f"{label}/{group}"
         yield Rollout(name, f"{name}/{where.rpartition(':')[2]}", turns, where, None, {"task_id": name})
 
-    yield from each(parquet_rows(source.path), report, row)
+    yield from each(records, report, row)
 
 
-def _turns(prompt: Any, completion: Any) -> list[Turn]:
+def _turns(prompt: Any, completion: Any, context: Context, where: str) -> list[Turn]:
     if isinstance(completion, str):
-        text = prompt if isinstance(prompt, str) else "\n".join(text_of(part.get("content")) for part in prompt)
-        return [{"observation": text, "response_text": completion, "action": completion, "next_observation": ""}]
+        text = flat(prompt, context.report.note) if isinstance(prompt, str) else _texts(prompt, context)
+        turn = {"observation": text, "response_text": completion, "action": completion, "next_observation": ""}
+        return [{**turn, "_says": True}]
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    for message in asked:  # whoever wrote them, the policy did not write them now
-        message["role"] = "user"
-    return turns_of(asked + list(completion))
+    policys = {id(message) for message in completion if isinstance(message, dict)}
+    # Whoever wrote the messages of the prompt, the policy did not write them now.
+    return turns_of(
+        asked + list(completion),
+        context,
+        where,
+        lambda message: id(message) in policys and message.get("role") == "assistant",
+    )
 
 
-def _rewards(path: Path, reward: str | None) -> list[str]:
-    try:
-        names = pq.read_schema(path).names
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+def _texts(prompt: Any, context: Context) -> str:
+    if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
+        raise Skip("prompt is neither text nor messages")
+    return "\n".join(flat(message.get("content"), context.report.note) for message in prompt)
+
+
+def _rewards(path: str, names: list[str], reward: str | None) -> list[str]:
     others = [name for name in names if name not in OTHERS]
     if reward is None:
         if len(others) == 1:
@@ -71,9 +84,8 @@ def _rewards(path: Path, reward: str | None) -> list[str]:
     return reward.split(",")
 
 
-def _fits(path: Path, record: Mapping[str, Any]) -> bool:
-    del path
-    return {"prompt", "completion", "advantage"} <= set(record)
+def _matches(record: Mapping[str, Any]) -> bool:
+    return {"prompt", "completion", "advantage"} <= set(record) and "step" in record
 
 
-FORMAT = Format("trl", ".parquet", _fits, read, takes=("reward",))
+FORMAT = Format("trl", _matches, read, takes=("reward",))

@@ -12,20 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, compress
-from pathlib import Path
 from typing import Any
 
-from turncredit.bridges.importers.base import Format, Report, Rollout, Skip, Source, Turn, each, finite, outcome
-from turncredit.bridges.importers.messages import chain_observations, response_of, text_of
-from turncredit.data.json_lines import json_lines
+from turncredit.bridges.importers.base import (
+    Context,
+    Format,
+    Report,
+    Rollout,
+    Skip,
+    Turn,
+    dict_of,
+    finite,
+    objects_of,
+    outcome,
+    per_record,
+)
+from turncredit.bridges.importers.messages import NO_TURN, chain_observations
+from turncredit.bridges.importers.parts import Note, read_message
 
 VERSION = 1
 
 
-def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
-    """The rollouts of a file: each trainable agent's trace of each episode."""
-    del mapping
-    yield from each(json_lines(source.path, report), report, lambda where, row: rollouts(where, row, report))
+def read(where: str, row: dict[str, Any], context: Context) -> Iterator[Rollout]:
+    """The rollouts of an episode: each trainable agent's trace."""
+    yield from rollouts(where, row, context.report)
 
 
 def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rollout]:
@@ -34,19 +44,20 @@ def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rol
         raise Skip("not an episode of verifiers v1: no 'traces'", ", ".join(list(row)[:6]))
     if not row["traces"]:
         raise Skip("an episode without traces")
-    task = row.get("task") or {}
+    task = dict_of(row.get("task"), "task")
     name = str(task.get("key") or task.get("hash") or (task.get("data") or {}).get("idx", ""))
     group = (row.get("group") or {}).get("id")
     if group is None and not name:
         raise Skip("neither a group nor a task's key, hash or index")
-    agents = {_agent(trace)[0] for trace in row["traces"]}
-    for trace in row["traces"]:
+    traces = objects_of(row["traces"], "traces")
+    agents = {_agent(trace)[0] for trace in traces}
+    for trace in traces:
         agent, trainable = _agent(trace)
         if not trainable:
             report.note(f"the agent '{agent}' is not trained, and was left out")
             continue
         try:
-            rollout = _rollout(trace, where)
+            rollout = _rollout(trace, where, report.note)
         except Skip as skip:
             report.skip(where, str(skip), skip.detail)
             continue
@@ -64,19 +75,28 @@ def _agent(trace: dict[str, Any]) -> tuple[str, bool]:
     return str(agent.get("name", "agent")), bool(agent.get("trainable", True))
 
 
-def _rollout(trace: dict[str, Any], where: str) -> Rollout:
+def _rollout(trace: dict[str, Any], where: str, note: Note) -> Rollout:
     if trace.get("version", VERSION) != VERSION:
         raise Skip(f"a trace of schema version {trace['version']}; this version of turncredit reads {VERSION}")
-    turns = _turns(trace["nodes"])
-    rewards = trace.get("rewards") or {}
-    if not rewards or any(reward is None for reward in rewards.values()):
-        raise Skip("reward is missing or null", ", ".join(name for name in rewards if rewards[name] is None))
-    scored = [(finite(reward["score"]), finite(reward.get("weight", 1.0), "weight")) for reward in rewards.values()]
-    outcome(turns, sum(score * weight for score, weight in scored))
+    turns = _turns(objects_of(trace["nodes"], "nodes"), note)
+    outcome(turns, _reward(dict_of(trace.get("rewards"), "rewards"), note))
     return Rollout("", str(trace["id"]), turns, where, ended=bool(trace.get("is_completed", False)))
 
 
-def _turns(nodes: list[dict[str, Any]]) -> list[Turn]:
+def _reward(rewards: Mapping[str, Any], note: Note) -> float | None:
+    """The weighted sum; a plain number has the weight 1, and a reward that is null does not count."""
+    total, given = 0.0, 0
+    for name, reward in rewards.items():
+        score, weight = (reward.get("score"), reward.get("weight")) if isinstance(reward, dict) else (reward, 1.0)
+        if score is None:
+            note(f"the reward '{name}' is null: the reward is the sum of the others")
+            continue
+        total += finite(score) * finite(1.0 if weight is None else weight, "weight")
+        given += 1
+    return total if given else None
+
+
+def _turns(nodes: list[dict[str, Any]], note: Note) -> list[Turn]:
     turns: list[Turn] = []
     last: int | None = None
     for number, node in enumerate(nodes):
@@ -98,9 +118,12 @@ def _turns(nodes: list[dict[str, Any]]) -> list[Turn]:
         logprobs = node.get("logprobs") or []
         if logprobs and len(logprobs) != len(response):
             raise Skip("as many log-probabilities as sampled tokens are needed", f"node {number}")
+        said = read_message(node["message"], note)
         turn: Turn = {
-            "observation": "\n".join(text_of(other["message"].get("content")) for other in before),
-            **response_of(node["message"]),
+            "observation": "\n".join(_text(other, note) for other in before),
+            "response_text": said.response,
+            "action": said.action,
+            "_says": not said.text("call"),
             "context_reset": above is None,
             "prompt_ids": [*chain.from_iterable(other.get("token_ids") or [] for other in before), *ids[:first]],
             "response_ids": response,
@@ -111,15 +134,18 @@ def _turns(nodes: list[dict[str, Any]]) -> list[Turn]:
         turns.append(turn)
         last = number
     if not turns:
-        raise Skip("no turn: the policy wrote no message")
-    answers = [text_of(node["message"].get("content")) for node in nodes[(last or 0) + 1 :]]
+        raise Skip(NO_TURN)
+    answers = [_text(node, note) for node in nodes[(last or 0) + 1 :]]
     chain_observations(turns, "\n".join(answers))
     return turns
 
 
-def _fits(path: Path, record: Mapping[str, Any]) -> bool:
-    del path
+def _text(node: Mapping[str, Any], note: Note) -> str:
+    return read_message(node["message"], note).text()
+
+
+def _matches(record: Mapping[str, Any]) -> bool:
     return "traces" in record
 
 
-FORMAT = Format("verifiers", ".jsonl", _fits, read)
+FORMAT = Format("verifiers", _matches, per_record(read))

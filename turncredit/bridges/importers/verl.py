@@ -5,46 +5,40 @@ The trainer of verl 0.9 adds `uid`, the key `{uid}_{session}_{index}` of the out
 rollout, and the score of the last one is the rollout's (`compute_advantage_for_multi_trajectories` reads no other).
 Without `uid` a line is a rollout, and lines of a step with equal `input` are a group.
 
-The turns within an output are told by the markers of the chat template. verl leaves special tokens out of the text;
-then they are lines that hold nothing but a role.
+The turns within an output are told by the markers of the chat template (turncredit/bridges/importers/templates.py), or
+by `--template`. verl leaves special tokens out of the text; then they are lines that hold nothing but a role.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from hashlib import sha256
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    Context,
     Format,
     Part,
-    Report,
+    Record,
     Rollout,
     Skip,
-    Source,
     Turn,
     each,
-    finite,
+    finite_or_none,
     id_of,
     outcome,
+    short_hash,
 )
-from turncredit.bridges.importers.messages import chain_observations
-from turncredit.data.json_lines import json_lines
+from turncredit.bridges.importers.messages import NO_TURN, chain_observations
+from turncredit.bridges.importers.templates import TEMPLATES, template_of
 
 SESSION = re.compile(r"(.+)_(\d+)_(\d+)")
-#: `<|im_start|>role\n`, `<|start_header_id|>role<|end_header_id|>\n\n`: what begins a message, and what ends one
-MARKED = re.compile(r"(?:<\|im_start\|>|<\|start_header_id\|>)(\w+)(?:<\|end_header_id\|>)?\s*\n")
-ENDS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|endoftext\|>)\s*")
-BARE = re.compile(r"(?:^|(?<=\n))(user|tool|assistant|system)\n")
 
 
-def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
+def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file: sessions, or lines where there are none."""
-    del mapping
-    lines = json_lines(source.path, report)
+    report, label = context.report, context.source.label
 
     def session(first: str, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Rollout]:
         where, row = rows[-1]
@@ -55,12 +49,12 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             raise Skip("a session without one of its outputs, or with one in another place", row["uid"])
         turns: list[Turn] = []
         for _, output in rows:
-            output_turns = _turns(output, report if output is row else None)
+            output_turns = _turns(output, context, said=output is row)
             output_turns[0]["context_reset"] = True
             turns += output_turns
         chain_observations(turns, turns[-1]["next_observation"])
-        outcome(turns, finite(row.get("score"), "score"))
-        columns = {"task_id": _task(rows[0][1]["input"])}
+        outcome(turns, finite_or_none(row.get("score"), "score"))
+        columns = {"task_id": short_hash(rows[0][1]["input"])}
         step = step_of(row)
         if ids := _ids(row):
             report.rollouts_in_parts = True
@@ -68,16 +62,18 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
                 report.note("a session of several outputs: its last output's score is the rollout's reward")
             yield Rollout(*ids[:2], turns, where, None, columns)
         elif "uid" in row:
-            yield Rollout(f"{step}{row['uid']}", f"{source.label}:{first}", turns, where, None, columns)
+            yield Rollout(f"{step}{row['uid']}", f"{label}:{first}", turns, where, None, columns)
         else:
             report.note("no uid in the file: lines of a step with equal input are a group")
-            yield Rollout(f"{step}{columns['task_id']}", f"{source.label}:{first}", turns, where, None, columns)
+            yield Rollout(f"{step}{columns['task_id']}", f"{label}:{first}", turns, where, None, columns)
 
     def read_one(number: str, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Rollout]:
-        yield from session(number.rpartition(":")[2], rows)
+        for rollout in session(number.rpartition(":")[2], rows):
+            rollout.record = rows[-1][1]
+            yield rollout
 
     def sessions() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
-        for _, run in groupby(lines, lambda line: (_ids(line[1]) or line)[:2]):
+        for _, run in groupby(records, lambda line: (_ids(line[1]) or line)[:2]):
             rows = list(run)
             report.records += len(rows) - 1
             yield rows[0][0], rows
@@ -103,42 +99,41 @@ def _part(row: Mapping[str, Any]) -> Part | None:
     return Part(None) if "uid" in row and id_of(row["uid"]) is None else None
 
 
-def _task(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-def _turns(row: dict[str, Any], report: Report | None) -> list[Turn]:
-    """The turns of one output; the first one's observation is the input."""
+def _turns(row: dict[str, Any], context: Context, *, said: bool) -> list[Turn]:
+    """The turns of one output; the first one's observation is the input. `said`: how they were told is noted."""
     if not isinstance(row["input"], str) or not isinstance(row["output"], str):
         raise Skip("input and output are not text")
     if "traj_uid" in row:
         raise Skip("a line of verl-agent, which is a turn; import with --from verl-agent")
-    pattern = MARKED if MARKED.search(row["output"]) else BARE
-    parts = pattern.split(row["output"])
-    if report is not None:
-        kind = "of the chat template" if pattern is MARKED else "left of the chat template: lines that are a role"
-        text = f"turns within an output told by the markers {kind}" if len(parts) > 1 else "an output is one turn"
-        report.note(text)
-    messages = [("assistant", parts[0]), *zip(parts[1::2], parts[2::2], strict=True)]
+    forced = context.options.template
+    template = TEMPLATES[forced] if forced else template_of(row["output"])
+    pieces = template.cut(row["output"])
+    if said:
+        kind = f"of {template.name}" if template.known else "left of the chat template: lines that are a role"
+        text = f"turns within an output told by the markers {kind}" if len(pieces) > 1 else "an output is one turn"
+        context.report.note(text)
     turns: list[Turn] = []
     since = [row["input"]]
-    for role, raw in messages:
-        text = ENDS.sub("", raw).strip("\n")
-        if role == "assistant":
-            turns.append(
-                {"observation": "\n".join(since), "response_text": text, "action": text, "context_reset": False}
-            )
+    for ours, text in pieces:
+        if ours:
+            turn: Turn = {"observation": "\n".join(since), "response_text": text, "action": text, "_says": True}
+            turns.append({**turn, "context_reset": False})
             since = []
         else:
             since.append(text)
+    if not turns:
+        raise Skip(NO_TURN)
     chain_observations(turns, "\n".join(since))
     return turns
 
 
-def _fits(path: Path, record: Mapping[str, Any]) -> bool:
-    del path
-    has_columns = {"input", "output", "score"} <= set(record)
-    return has_columns and SESSION.fullmatch(str(record.get("uid", ""))) is not None and "traj_uid" not in record
+def _matches(record: Mapping[str, Any]) -> bool:
+    if not {"input", "output", "score"} <= set(record) or "traj_uid" in record:
+        return False
+    return (
+        SESSION.fullmatch(str(record.get("uid", ""))) is not None
+        or template_of(str(record["output"])).known is not None
+    )
 
 
-FORMAT = Format("verl", ".jsonl", _fits, read)
+FORMAT = Format("verl", _matches, read)

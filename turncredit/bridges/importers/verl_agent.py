@@ -7,13 +7,22 @@ which GiGPO compares, becomes `observation` where it is text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from turncredit.bridges.importers.base import Format, Part, Report, Rollout, Skip, Source, Turn, each, finite, id_of
+from turncredit.bridges.importers.base import (
+    Context,
+    Format,
+    Part,
+    Record,
+    Rollout,
+    Skip,
+    Turn,
+    each,
+    finite,
+    id_of,
+)
 from turncredit.bridges.importers.verl import step_of
-from turncredit.data.json_lines import json_lines
 from turncredit.errors import UserError
 
 NEEDED = ("uid", "traj_uid", "turn", "rewards")
@@ -25,13 +34,13 @@ ADD = (
 )
 
 
-def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
+def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The turns of a file, each a part of its rollout. Raises UserError for a dump without ids."""
-    del mapping
 
     def part_of(row: dict[str, Any]) -> Part:
-        name = id_of(row.get("traj_uid"))
-        return Part(None if name is None else f"{step_of(row)}{name}")
+        name, group = id_of(row.get("traj_uid")), id_of(row.get("uid"))
+        step = step_of(row)
+        return Part(None if name is None else f"{step}{name}", None if group is None else f"{step}{group}")
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         missing = [name for name in NEEDED if name not in row]
@@ -40,8 +49,8 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
                 f"{where}: a dump of verl-agent without {', '.join(missing)}: its lines cannot be put into rollouts. "
                 f"Add to verl-agent, {ADD}"
             )
-        rollout_id = part_of(row).rollout_id
-        if rollout_id is None or id_of(row["uid"]) is None:
+        rollout_id, group_id = part_of(row)
+        if rollout_id is None or group_id is None:
             raise Skip(f"{'traj_uid' if rollout_id is None else 'uid'} is null, or no id")
         anchor = row.get("anchor_obs")
         turn: Turn = {
@@ -51,15 +60,15 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             "action": row["output"],
             "reward": finite(row["rewards"]),
             "context_reset": True,
+            "_says": True,
         }
-        yield Rollout(f"{step_of(row)}{row['uid']}", rollout_id, [turn], where, None, part=True)
+        yield Rollout(group_id, rollout_id, [turn], where, None, part=True)
 
-    yield from each(json_lines(source.path, report), report, line, part_of=part_of)
+    yield from each(records, context.report, line, part_of=part_of)
 
 
-def _fits(path: Path, record: Mapping[str, Any]) -> bool:
-    del path
+def _matches(record: Mapping[str, Any]) -> bool:
     return "traj_uid" in record and {"input", "output"} <= set(record)
 
 
-FORMAT = Format("verl-agent", ".jsonl", _fits, read)
+FORMAT = Format("verl-agent", _matches, read)

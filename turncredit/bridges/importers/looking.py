@@ -1,0 +1,111 @@
+"""What `turncredit import --look` shows of a file: its structure, three turns as they would come out, a `--map`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from turncredit.bridges.importers.actions import CONVENTIONS, Finder
+from turncredit.bridges.importers.base import Context, Format, Rollout, Source, Turn
+from turncredit.bridges.importers.jsonl import USUAL, fields_of, is_conversation
+from turncredit.bridges.importers.unknown import UNKNOWN, why_not
+
+WIDTH = 96
+DEEPEST = 4
+#: fields of an object, and items of a list, that are shown
+MOST = 12
+
+
+def structure(value: Any, indent: int = 1) -> list[str]:
+    """The fields of a record, a line each, with the type of their values and how they begin."""
+    lines = []
+    margin = "  " * indent
+    for name, inner in islice(value.items(), MOST):
+        lines.append(f"{margin}{name}: {_kind(inner)}"[:WIDTH])
+        item = inner[0] if isinstance(inner, list) and inner else inner
+        if isinstance(item, dict) and indent < DEEPEST:
+            lines += structure(item, indent + 1)
+    if len(value) > MOST:
+        lines.append(f"{margin}... {len(value) - MOST} more")
+    return lines
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"object of {len(value)}"
+    if isinstance(value, list):
+        return f"list of {len(value)}{f', of which the first is {_kind(value[0])}' if value else ''}"
+    if isinstance(value, str):
+        return f"text of {len(value)}: {value!r}"
+    return "null" if value is None else f"{type(value).__name__} {value}"
+
+
+def turns_shown(rollouts: Iterator[Rollout], context: Context) -> list[str]:
+    """Three turns, of the first rollouts."""
+    finder = Finder(context.options.action, context.report)
+    lines: list[str] = []
+    shown = 0
+    for rollout in rollouts:
+        lines.append(f"  group {rollout.group_id}, rollout {rollout.rollout_id} ({len(rollout.turns)} turns)")
+        for turn in rollout.turns[: 3 - shown]:
+            finder.find(turn)
+            if finder.convention is not None and "_found" in turn:
+                turn["action"] = turn["_found"]
+            lines += _turn(turn, rollout.columns)
+        shown += len(rollout.turns[: 3 - shown])
+        if shown == 3:
+            break
+    if finder.convention is not None and finder.convention in CONVENTIONS:
+        lines.append(f"  the action is what stands {finder.convention}, if all responses have it")
+    return lines
+
+
+def _turn(turn: Turn, columns: Mapping[str, Any]) -> list[str]:
+    shown = {**columns, **{name: value for name, value in turn.items() if not name.startswith("_")}}
+    return [f"    {name:<17} {_begin(value)}" for name, value in shown.items() if value is not None] + ["    --"]
+
+
+def _begin(value: Any) -> str:
+    text = f"{len(value)} tokens" if isinstance(value, list) else " ".join(str(value).split())
+    return text if len(text) <= WIDTH - 22 else f"{text[: WIDTH - 26]} ..."
+
+
+def mapping_of(record: Mapping[str, Any]) -> list[str]:
+    """`--map KEY=FIELD` for the keys that a record seems to have a field for, under their usual names."""
+    names = dict(zip(fields_of(record), fields_of(record), strict=True))
+    mapping = []
+    for key in ("messages", "turn", "group_id", "rollout_id", "reward", "success"):
+        if key in record:
+            continue
+        usual = (*USUAL.get(key, ()), key)
+        found = next((name for one in usual for name in names if one == name or name.endswith(f".{one}")), None)
+        if key == "messages":
+            found = next((name for name, value in record.items() if is_conversation(value)), None)
+        if found is not None:
+            mapping.append(f"--map {key}={found}")
+    return mapping
+
+
+def look(
+    source: Source, first: Mapping[str, Any] | None, format_: Format, context: Context, rollouts: Any
+) -> list[str]:
+    """What a file holds, as lines."""
+    lines = [f"{source.path}"]
+    if first is None:
+        return [*lines, "  no record that can be read"]
+    lines += ["the first record:", *structure(first)]
+    if format_ is UNKNOWN:
+        lines.append(f"format: none that is known: {why_not(first)}")
+    else:
+        lines.append(f"format: {format_.name}; the first turns as they would come out:")
+        lines += turns_shown(rollouts, context)
+    mapping = mapping_of(first)
+    if format_ is UNKNOWN and not any(word.startswith(("--map messages", "--map turn")) for word in mapping):
+        return lines
+    if mapping and (format_ is UNKNOWN or format_.name == "jsonl"):
+        lines.append(f"start from: turncredit import {source.path} {' '.join(mapping)} --out turns.parquet")
+    else:
+        lines.append(f"start from: turncredit import {source.path} --out turns.parquet")
+    lines += [line for line in context.report.lines()[1:] if line.startswith(("note", "flaw", "skipped"))]
+    return lines

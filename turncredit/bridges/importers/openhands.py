@@ -1,0 +1,199 @@
+"""OpenHands: events of a run, as a list, as pairs of action and observation, or in the `history` of an evaluation.
+
+Source: OpenHands 0.58 `openhands/events/serialization/`, `evaluation/utils/shared.py`, and its SDK 1.x,
+`openhands/sdk/event/` (events with `kind`). A turn is a response of the model, which may be several actions; where the
+event carries the model's own message, that is the response. After a condensation the next turn is a `context_reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from turncredit.bridges.importers.base import (
+    BY_PROMPT,
+    Context,
+    Format,
+    Rollout,
+    Skip,
+    dict_of,
+    list_of,
+    outcome,
+    per_record,
+    short_hash,
+    truth,
+)
+from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.messages import turns_from
+from turncredit.bridges.importers.parts import Note, Said, call_text, flat, read_message
+
+#: events that neither the model wrote nor saw
+UNSEEN = frozenset(
+    [
+        "change_agent_state",
+        "agent_state_changed",
+        "null",
+        "recall",
+        "ConversationStateUpdateEvent",
+        "PauseEvent",
+        "TokenEvent",
+        "CondensationRequest",
+        "LLMCompletionLogEvent",
+    ]
+)
+CONDENSED = frozenset(("condensation", "Condensation"))
+#: arguments of an action that the model did not write
+SILENT = frozenset(
+    [
+        "thought",
+        "hidden",
+        "blocking",
+        "is_input",
+        "is_static",
+        "confirmation_state",
+        "security_risk",
+        "impl_source",
+        "cwd",
+        "keep_prompt",
+        "include_extra",
+        "translated_ipython_code",
+        "diff",
+        "wait_for_response",
+        "image_urls",
+        "file_urls",
+        "timeout",
+        "kernel_init_code",
+    ]
+)
+
+
+def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:
+    """The rollout of a run."""
+    events = []
+    for item in list_of(record.get("history"), "history"):
+        events += item if isinstance(item, list) else [item]
+    turns = turns_from(_said(events, context.report.note), context, where)
+    report = dict_of(record.get("report") or dict_of(record.get("test_result"), "test_result").get("report"), "report")
+    success = truth(report.get("resolved"), "resolved")
+    outcome(turns, None if success is None else float(success))
+    columns: dict[str, Any] = {} if success is None else {"success": success}
+    task = record.get("instance_id")
+    if task is None:
+        context.report.note(BY_PROMPT)
+        task = short_hash(turns[0]["observation"])
+    else:
+        columns["task_id"] = str(task)
+    yield Rollout(str(task), place_of(where, context), turns, where, not record.get("error"), columns)
+
+
+def _said(events: list[Any], note: Note) -> Iterator[Said]:
+    responses: set[str] = set()
+    condensed = False
+    for event in events:
+        if not isinstance(event, dict):
+            raise Skip("an event that is not an object", type(event).__name__)
+        kind = str(event.get("kind") or event.get("action") or event.get("observation"))
+        condensed |= kind in CONDENSED
+        said = _event(event, kind, responses, note)
+        if said is None:
+            continue
+        if said.ours and condensed:
+            said.columns = {"context_reset": True}
+            condensed = False
+        yield said
+
+
+def _event(event: dict[str, Any], kind: str, responses: set[str], note: Note) -> Said | None:
+    """What an event says; None for one that says nothing new."""
+    if "kind" in event:
+        return _event_of_sdk(event, kind, responses, note)
+    if "observation" in event:
+        knowledge = dict_of(event.get("extras"), "extras").get("microagent_knowledge")
+        texts = [
+            item.get("content", "") for item in list_of(knowledge, "microagent_knowledge") if isinstance(item, dict)
+        ]
+        content = flat(event.get("content"), note)
+        if kind in UNSEEN and not texts:
+            return None
+        metadata = dict_of(event.get("tool_call_metadata"), "tool_call_metadata")
+        said = Said(ours=False, pieces=[("result", "\n".join([content, *texts]))])
+        if metadata.get("tool_call_id"):
+            said.answers = [str(metadata["tool_call_id"])]
+        return said
+    if kind in UNSEEN | CONDENSED:
+        return None
+    arguments = dict_of(event.get("args"), "args")
+    if event.get("source") != "agent" or kind == "system":
+        return Said(ours=False, pieces=[("text", flat(arguments.get("content") or event.get("message"), note))])
+    return _response(event, kind, arguments, responses, note)
+
+
+def _response(
+    event: dict[str, Any], kind: str, arguments: dict[str, Any], responses: set[str], note: Note
+) -> Said | None:
+    """The model's response of which an action is a part; None where another action of it was read before."""
+    metadata = dict_of(event.get("tool_call_metadata"), "tool_call_metadata")
+    response = dict_of(metadata.get("model_response"), "model_response")
+    choices = list_of(response.get("choices"), "choices")
+    if choices and isinstance(choices[0], dict) and isinstance(choices[0].get("message"), dict):
+        if str(response.get("id")) in responses and response.get("id"):
+            return None
+        responses.add(str(response.get("id")))
+        return read_message({"role": "assistant", **choices[0]["message"]}, note)
+    text = flat(arguments.get("content") or arguments.get("thought") or arguments.get("final_thought"), note)
+    if kind == "message":
+        return Said(ours=True, pieces=[("text", text or flat(event.get("message"), note))])
+    shown = {name: value for name, value in arguments.items() if name not in SILENT and value not in (None, "", [], {})}
+    return Said(ours=True, pieces=[("text", flat(arguments.get("thought"), note)), ("call", call_text(kind, shown))])
+
+
+def _event_of_sdk(event: dict[str, Any], kind: str, responses: set[str], note: Note) -> Said | None:
+    if kind in UNSEEN | CONDENSED:
+        return None
+    if kind == "MessageEvent":
+        message = dict_of(event.get("llm_message"), "llm_message")
+        return read_message({"role": event.get("source") or "user", **message}, note)
+    if kind == "SystemPromptEvent":
+        return Said(ours=False, pieces=[("text", flat(event.get("system_prompt"), note))])
+    if kind == "ActionEvent":
+        return _action_of_sdk(event, responses, note)
+    said = Said(ours=False)
+    observation = event.get("observation")
+    inner = dict_of(observation, "observation") if isinstance(observation, dict) else {"content": observation}
+    content = next((inner[name] for name in ("content", "output", "text", "error") if inner.get(name)), None)
+    said.pieces.append(("result", flat(content or event.get("error") or event.get("rejection_reason") or inner, note)))
+    if event.get("tool_call_id"):
+        said.answers.append(str(event["tool_call_id"]))
+    return said
+
+
+def _action_of_sdk(event: dict[str, Any], responses: set[str], note: Note) -> Said:
+    call = dict_of(event.get("tool_call"), "tool_call")
+    function = dict_of(call.get("function"), "function") or call
+    name = event.get("tool_name") or function.get("name")
+    said = Said(ours=True, joins=True)
+    first = str(event.get("llm_response_id")) not in responses
+    if first:
+        said.pieces += [
+            ("reasoning", flat(event.get("reasoning_content"), note)),
+            ("text", flat(event.get("thought"), note)),
+        ]
+    responses.add(str(event.get("llm_response_id")))
+    arguments = function.get("arguments")
+    if arguments is None:
+        action = dict_of(event.get("action"), "action")
+        arguments = {key: value for key, value in action.items() if key != "kind"}
+    said.pieces.append(("call", call_text(name, arguments)))
+    said.calls.append(str(event.get("tool_call_id") or call.get("id")))
+    return said
+
+
+def _matches(record: Mapping[str, Any]) -> bool:
+    history = record.get("history")
+    first = history[0] if isinstance(history, list) and history else None
+    if isinstance(first, list):
+        first = first[0] if first else None
+    return isinstance(first, dict) and "role" not in first and bool({"action", "observation", "kind"} & set(first))
+
+
+FORMAT = Format("openhands", _matches, per_record(read))

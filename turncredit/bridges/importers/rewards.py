@@ -1,0 +1,108 @@
+"""Rewards from a second file (`--rewards`): a table of ids and numbers, or a benchmark's report of what it resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from turncredit.bridges.importers.base import Report, Rollout, Skip, finite_or_none, outcome, truth
+from turncredit.bridges.importers.containers import records
+from turncredit.errors import UserError
+
+#: a benchmark's report (SWE-bench): lists of task ids -> the reward of their rollouts
+RESOLVED = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "error_ids": 0.0}
+Outcome = tuple[float | None, bool | None]
+
+
+class Rewards:
+    """Rewards by id: (group, rollout), rollout, or task."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._by_id: dict[tuple[str, ...], Outcome] = {}
+        self._used: set[tuple[str, ...]] = set()
+        for where, row in _rows(path):
+            try:
+                self._by_id.update(_outcomes(row))
+            except Skip as skip:
+                raise UserError(f"--rewards {where}: {skip}{f' ({skip.detail})' if skip.detail else ''}") from None
+        if not self._by_id:
+            raise UserError(
+                f"--rewards {path}: no rewards in it; it needs rollout_id (or task_id) and reward in each record, or "
+                "an object of ids and numbers"
+            )
+
+    def give(self, rollout: Rollout, report: Report) -> None:
+        """Give a rollout its reward. Raises UserError for records that are turns."""
+        if rollout.part:
+            raise UserError(f"--rewards {self.path}: records of these files are turns, which hold their rewards")
+        ids = [("rollout", rollout.group_id, rollout.rollout_id), ("rollout", rollout.rollout_id)]
+        ids += [("task", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
+        ids += [("rollout", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
+        found = next((one for one in ids if one in self._by_id), None)
+        if found is None:
+            report.note(f"no reward for the rollout in {self.path}")
+            return
+        self._used.add(found)
+        reward, success = self._by_id[found]
+        outcome(rollout.turns, reward)
+        if success is not None:
+            rollout.columns = {**rollout.columns, "success": success}
+
+    def check(self, report: Report) -> None:
+        """Raises UserError where no id is that of a rollout; notes rewards of rollouts that are not there."""
+        if not self._used:
+            some = next(iter(self._by_id))
+            raise UserError(
+                f"--rewards {self.path}: none of its {len(self._by_id)} ids is that of a rollout; the first is "
+                f"{some[-1]!r}. `turncredit import --look` shows the ids of rollouts"
+            )
+        for _ in self._by_id.keys() - self._used:
+            report.note(f"a reward in {self.path} is of no rollout here")
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not path.is_file():
+        raise UserError(f"--rewards {path}: no such file; check the path")
+    if path.suffix == ".csv":
+        try:
+            table = pyarrow.csv.read_csv(path)
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise UserError(f"--rewards {path}: not a table in CSV ({str(error).splitlines()[0][:100]})") from None
+        yield from ((f"{path}:{number + 2}", row) for number, row in enumerate(table.to_pylist()))
+        return
+    report = Report(strict=True)
+    yield from records(path, report)
+
+
+def _outcomes(row: Mapping[str, Any]) -> dict[tuple[str, ...], Outcome]:
+    """The rewards of a record, by id."""
+    if "resolved_ids" in row:
+        return {
+            ("task", str(one)): (reward, reward == 1.0)
+            for name, reward in RESOLVED.items()
+            for one in row.get(name) or []
+        }
+    if not {"reward", "score", "success", "resolved"} & set(row):
+        if row and all(isinstance(value, int | float) for value in row.values()):
+            return {("rollout", str(name)): (finite_or_none(value), None) for name, value in row.items()}
+        raise Skip("a record without 'reward'", ", ".join(list(row)[:6]))
+    success = truth(row.get("success", row.get("resolved")), "success")
+    reward = finite_or_none(row.get("reward", row.get("score")))
+    reward = float(success) if reward is None and success is not None else reward
+    task, trial = (row.get(name) for name in ("task_id", "trial"))
+    if row.get("rollout_id") is not None:
+        group = row.get("group_id")
+        key = ("rollout", *(() if group is None else (str(group),)), str(row["rollout_id"]))
+    elif task is not None and trial is not None:
+        key = ("rollout", f"{task}/{trial}")
+    else:
+        task = task if task is not None else row.get("instance_id")
+        if task is None:
+            raise Skip("a record without 'rollout_id' or 'task_id'", ", ".join(list(row)[:6]))
+        key = ("task", str(task))
+    return {key: (reward, success)}
