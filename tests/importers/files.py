@@ -168,7 +168,12 @@ def atif_record(number: int) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": said[0]}]
     for turn in range(2):
         results = [{"content": said[2 * turn + 2]}]
-        step = {"step_id": turn + 2, "source": "agent", "message": said[2 * turn + 1], "observation": {"results": results}}
+        step = {
+            "step_id": turn + 2,
+            "source": "agent",
+            "message": said[2 * turn + 1],
+            "observation": {"results": results},
+        }
         steps.append(step)
     return {"schema_version": "ATIF-v1.5", "session_id": "same", "agent": {"name": "a", "version": "1"}, "steps": steps}
 
@@ -280,7 +285,12 @@ def nemo_gym(folder: Path) -> Path:
 
 
 def span(number: int, sequence: int, **attributes: Any) -> dict[str, Any]:
-    ids = {"rollout_id": f"ro-{number}", "attempt_id": "at-0", "sequence_id": sequence, "span_id": f"{number}-{sequence}"}
+    ids = {
+        "rollout_id": f"ro-{number}",
+        "attempt_id": "at-0",
+        "sequence_id": sequence,
+        "span_id": f"{number}-{sequence}",
+    }
     return {**ids, "name": "span", "attributes": attributes}
 
 
@@ -319,7 +329,8 @@ def who_and_when(folder: Path) -> Path:
 
 JSONL = {"group_id": "id.task", "rollout_id": "id.attempt", "reward": "score", "messages": "chat"}
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    write.__name__.replace("_", "-"): write for write in (
+    write.__name__.replace("_", "-"): write
+    for write in (
         verifiers,
         verl,
         verl_agent,

@@ -288,7 +288,9 @@ def test_a_file_that_cannot_be_read_is_one_line_and_leaves_no_table(
 
 
 def test_a_mapping_that_a_format_does_not_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*it takes reward, group_id"):
+    with pytest.raises(
+        UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*it takes reward, group_id"
+    ):
         importers.run([files.trl(tmp_path)], tmp_path / "out.parquet", "trl", {"rewad": "solved"})
     with pytest.raises(UserError, match="--map reward=x: no record has 'x'; there are group_index, reward"):
         importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"reward": "x"})

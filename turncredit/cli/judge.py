@@ -92,6 +92,8 @@ def label(
         if "env" in table.column_names:
             raise UserError(f"--env {env}: {turns} has a column env; leave the option out")
         table = table.append_column("env", [[env] * table.num_rows])
+    if config.kind == "rule":
+        _check_actions(table, turns, env)
     with _watched(config, table.num_rows) as progress:
         labels = label_turns(table, config, ask=ask, cache=cache, where=turns, progress=progress)
     asked = {"judge": config.model_dump(mode="json"), "ask": ask}
@@ -158,6 +160,20 @@ def _config(judge: str, given: dict[str, Any]) -> JudgeConfig:
         first = error.errors(include_url=False, include_input=False)[0]
         option = "--" + str(first["loc"][0]).replace("_", "-") + ": " if first["loc"] else ""
         raise UserError(f"{option}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _check_actions(table: pa.Table, where: str, env: str | None) -> None:
+    """Raises UserError where no action is one of the environment that `--env` names; warns where few are."""
+    from turncredit.judges.rule import known_actions
+    from turncredit.judges.window import read_rollouts
+
+    for name, (known, turns) in known_actions(read_rollouts(table, where)).items():
+        found = f"{known} of {turns} actions have a form that {name} knows"
+        hint = "is it another environment, or does the action stand within the response (turncredit import --action)?"
+        if not known and env is not None:
+            raise UserError(f"--env {env}: {where}: {found}: {hint}")
+        if known < turns / 2:
+            typer.echo(f"warning: {where}: {found}, and the rules call the others N: {hint}", err=True)
 
 
 @contextmanager

@@ -112,7 +112,8 @@ def _by_json(line: bytes, cut: bool) -> Any:
     except RecursionError:
         raise Skip("JSON nested too deeply") from None
     except ValueError as error:
-        raise Skip("JSON that ends in the middle" if cut else "not JSON", str(error)[:80]) from None
+        ends = cut and text.lstrip()[:1] in ("{", "[")
+        raise Skip("JSON that ends in the middle" if ends else "not JSON", str(error)[:80]) from None
     return value
 
 

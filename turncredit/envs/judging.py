@@ -32,6 +32,10 @@ class Grammar(Protocol):
         """One parsed turn."""
         ...
 
+    def knows(self, turn: Turn) -> bool:
+        """Whether a turn's action has a form that the environment knows."""
+        ...
+
     def judge(self, goal: Any, before: Sequence[Any], now: Any, after: Sequence[Any]) -> tuple[str, str]:
         """The role (D, E, N or R) of the turn `now` among its neighbours, all parsed, and the evidence for it."""
         ...

@@ -42,6 +42,19 @@ def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str],
     return roles, evidence, hashes
 
 
+def known_actions(rollouts: Rollouts) -> dict[str, tuple[int, int]]:
+    """For each environment of the turns: how many actions have a form that its grammar knows, and how many there are.
+
+    Raises UserError for an environment whose actions the rules do not know.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    for env, turn in zip(rollouts.env_N, rollouts.turn_N, strict=True):
+        known, turns = counts.get(env, (0, 0))
+        knows_turn = getattr(_grammar(env), "knows", lambda _: True)  # a plug-in's grammar may not say
+        counts[env] = known + knows_turn(turn), turns + 1
+    return counts
+
+
 def knows(env: str) -> bool:
     """Whether there is a grammar for the environment that a table calls `env`."""
     environment = envs.find(env)

@@ -49,7 +49,7 @@ def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]
             history.hear(message.text("result"))
     if not turns:
         raise Skip(NO_TURN)
-    chain_observations(turns, history.observation())
+    chain_observations(turns, history.observation() if history.heard else "")
     return turns
 
 
@@ -71,6 +71,11 @@ class History:
         if text:
             self._since.append(text)
 
+    @property
+    def heard(self) -> bool:
+        """Whether anything came since the last turn."""
+        return bool(self._since)
+
     def observation(self) -> str:
         """What the policy sees now: the messages since its last turn, and what the option adds."""
         text = "\n".join(self._since)
@@ -84,17 +89,18 @@ class History:
 
     def turn(self, message: Said) -> Turn:
         """The turn in which the policy wrote `message`, which becomes history."""
+        call = message.call
         turn: Turn = {
             "observation": self.observation(),
             "response_text": message.response,
-            "action": message.action,
+            "action": call or message.text("text"),
             "_history": self._digest.digest() if self._shows != "history" else None,
-            "_says": not message.text("call"),
+            "_says": not call,
             **message.columns,
         }
         if "action" in message.columns:
             turn["_says"] = False
-        self._calls = message.text("call")
+        self._calls = call
         self._called |= bool(self._calls)
         self._begun = True
         for part in ("\n".join(self._since), turn["action"]):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -46,6 +47,11 @@ OTHERS = frozenset(
     ]
 )
 
+#: Roles of messages that are the result of a call.
+ANSWERS = frozenset(
+    ["tool", "function", "tool_response", "function_response", "tool_result", "observation", "ipython", "environment"]
+)
+
 
 @dataclass
 class Said:
@@ -77,8 +83,13 @@ class Said:
 
     @property
     def action(self) -> str:
-        """The calls, a line each; without any, the text."""
-        return self.text("call") or self.text("text")
+        """The calls, a line each, as parts or as markup in the text; without any, the text."""
+        return self.call or self.text("text")
+
+    @property
+    def call(self) -> str:
+        """The calls, a line each; empty without any."""
+        return self.text("call") or "\n".join(calls_in(self.text("text")))
 
 
 def canonical(value: Any) -> str:
@@ -94,6 +105,31 @@ def call_text(name: Any, arguments: Any) -> str:
         except (ValueError, RecursionError):
             return f"{name} {arguments.strip()}".strip()
     return f"{name} {canonical({} if arguments is None else arguments)}"
+
+
+#: Calls within text: `<tool_call>{"name": ..., "arguments": ...}</tool_call>` (Hermes, Qwen),
+#: `<function=NAME><parameter=KEY>VALUE</parameter></function>` (Qwen3-Coder, OpenHands), `[TOOL_CALLS] [{...}]` (Mistral)
+_TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>|\[TOOL_CALLS\]\s*(\[.*?\}\s*\])", re.DOTALL)
+_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+
+
+def calls_in(text: str) -> list[str]:
+    """The tool calls that a response has as markup in its text, as `call_text` gives them."""
+    if "<function=" in text:
+        return [call_text(found[1], dict(_PARAMETER.findall(found[2]))) for found in _FUNCTION.finditer(text)]
+    if "<tool_call>" not in text and "[TOOL_CALLS]" not in text:
+        return []
+    calls = []
+    for found in _TAGGED.finditer(text):
+        try:
+            value = json.loads(found[1] or found[2])
+        except (ValueError, RecursionError):
+            continue
+        for call in value if isinstance(value, list) else [value]:
+            if isinstance(call, dict) and "name" in call:
+                calls.append(call_text(call["name"], call.get("arguments", call.get("parameters"))))
+    return calls
 
 
 def _first(part: Mapping[str, Any], *names: str) -> Any:
@@ -324,7 +360,7 @@ def _read_part(part: Mapping[str, Any], said: Said, note: Note) -> None:
     before = len(said.pieces)
     if handler is not None:
         handler(part, said, note)
-        if len(said.pieces) > before or not _says_something(part):
+        if any(text for _, text in said.pieces[before:]) or not _says_something(part):
             return
     if handler is None and kind is not None:
         note(f"a part of the type '{str(kind)[:40]}', which is not known, is shown as JSON")
@@ -429,7 +465,7 @@ def read_message(message: Any, note: Note) -> Said:
     _read_calls(message, said, note)
     if isinstance(message.get("audio"), dict) and not message.get("content"):
         _media("audio")(message["audio"], said, note)
-    if role in ("tool", "function", "tool_response", "function_response", "tool_result"):
+    if role in ANSWERS and not said.answers:
         said.answers.append(_identity(message, "tool_call_id", "call_id", "id") or _ids_of(message))
         if isinstance(message.get("error"), dict | str) and message["error"]:  # Inspect: what the tool raised
             said.pieces.append(("text", flat(_error_text(message["error"]), note)))

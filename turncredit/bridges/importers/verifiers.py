@@ -123,7 +123,7 @@ def _turns(nodes: list[dict[str, Any]], note: Note) -> list[Turn]:
             "observation": "\n".join(_text(other, note) for other in before),
             "response_text": said.response,
             "action": said.action,
-            "_says": not said.text("call"),
+            "_says": not said.call,
             "context_reset": above is None,
             "prompt_ids": [*chain.from_iterable(other.get("token_ids") or [] for other in before), *ids[:first]],
             "response_ids": response,

@@ -30,7 +30,8 @@ from turncredit.bridges.importers.base import (
     outcome,
     short_hash,
 )
-from turncredit.bridges.importers.messages import NO_TURN, chain_observations
+from turncredit.bridges.importers.messages import chain_observations, turns_from
+from turncredit.bridges.importers.parts import Said
 from turncredit.bridges.importers.templates import TEMPLATES, template_of
 
 SESSION = re.compile(r"(.+)_(\d+)_(\d+)")
@@ -49,7 +50,7 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
             raise Skip("a session without one of its outputs, or with one in another place", row["uid"])
         turns: list[Turn] = []
         for _, output in rows:
-            output_turns = _turns(output, context, said=output is row)
+            output_turns = _turns(output, context, where, said=output is row)
             output_turns[0]["context_reset"] = True
             turns += output_turns
         chain_observations(turns, turns[-1]["next_observation"])
@@ -99,7 +100,7 @@ def _part(row: Mapping[str, Any]) -> Part | None:
     return Part(None) if "uid" in row and id_of(row["uid"]) is None else None
 
 
-def _turns(row: dict[str, Any], context: Context, *, said: bool) -> list[Turn]:
+def _turns(row: dict[str, Any], context: Context, where: str, *, said: bool) -> list[Turn]:
     """The turns of one output; the first one's observation is the input. `said`: how they were told is noted."""
     if not isinstance(row["input"], str) or not isinstance(row["output"], str):
         raise Skip("input and output are not text")
@@ -112,18 +113,10 @@ def _turns(row: dict[str, Any], context: Context, *, said: bool) -> list[Turn]:
         kind = f"of {template.name}" if template.known else "left of the chat template: lines that are a role"
         text = f"turns within an output told by the markers {kind}" if len(pieces) > 1 else "an output is one turn"
         context.report.note(text)
-    turns: list[Turn] = []
-    since = [row["input"]]
-    for ours, text in pieces:
-        if ours:
-            turn: Turn = {"observation": "\n".join(since), "response_text": text, "action": text, "_says": True}
-            turns.append({**turn, "context_reset": False})
-            since = []
-        else:
-            since.append(text)
-    if not turns:
-        raise Skip(NO_TURN)
-    chain_observations(turns, "\n".join(since))
+    asked = Said(ours=False, pieces=[("text", row["input"])])
+    turns = turns_from([asked, *(Said(ours=ours, pieces=[("text", text)]) for ours, text in pieces)], context, where)
+    for turn in turns:
+        turn["context_reset"] = False
     return turns
 
 

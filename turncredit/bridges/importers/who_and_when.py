@@ -51,7 +51,7 @@ def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollo
 
 
 def _said(place: int, message: Mapping[str, Any], context: Context) -> Said:
-    name = str(message.get("name") or message.get("role"))
+    name = str(message.get("name") or message.get("role")).partition(" (")[0]  # "Orchestrator (thought)"
     ours = name not in PEOPLE
     text = flat(message.get("content"), context.report.note)
     return Said(ours=ours, pieces=[("text", text)], columns={"agent": name, "step": place} if ours else {})

@@ -145,6 +145,11 @@ def read_turn(turn: Turn) -> Act:
     return Act(text, verb, thing, place, reply == _FAILED, reply, shown)
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return bool(read_turn(turn).verb)
+
+
 def judge(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     if now.failed:

@@ -64,6 +64,11 @@ def _in_order(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.lower()))} "
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return bool(read_turn(turn).kind)
+
+
 def judge(goal: Text, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     del after  # what comes later does not change what a query or an answer was

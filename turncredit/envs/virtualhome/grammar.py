@@ -102,6 +102,11 @@ def read_turn(turn: Turn) -> Act:
     return Act(text, verb, tuple(one.name for one in mentions), reply.startswith(REFUSED), reply, shown)
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return bool(read_turn(turn).verb)
+
+
 def judge(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     del after  # what comes later does not change what an action was

@@ -94,6 +94,11 @@ def read_turn(turn: Turn) -> Act:
     return Act(verb, " ".join(text.lower().split()), " ".join(parts), _listed(parts), _options(parts))
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return bool(read_turn(turn).verb)
+
+
 def judge(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     del after  # what comes later does not change what a click was

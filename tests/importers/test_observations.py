@@ -1,0 +1,224 @@
+"""What a tool call is to credit: the action, the observation, and states that must not become one anchor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import turncredit
+from tests.importers import files
+from turncredit import credit
+from turncredit.bridges import importers
+from turncredit.bridges.importers import table
+from turncredit.bridges.importers.actions import CONVENTIONS, expression
+from turncredit.bridges.importers.base import Options, Report
+from turncredit.bridges.importers.templates import TEMPLATES, template_of
+from turncredit.data import tables
+from turncredit.errors import UserError
+
+
+def imported(path: Path, **options: Any) -> tuple[list[dict[str, Any]], Report]:
+    out = path.parent / "out.parquet"
+    report = importers.run([path], out, None, {}, options=Options(**options))
+    return tables.read(out).to_pylist(), report
+
+
+def calling(path: Path, *, text: str = "") -> Path:
+    """Two rollouts that write different things, in two calls each, to which the answer is always `{"ok": true}`."""
+    rows = []
+    for number in range(2):
+        said: list[dict[str, Any]] = [{"role": "user", "content": "tidy up"}]
+        for turn in range(2):
+            call = {"id": f"c{turn}", "function": {"name": "write", "arguments": {"row": f"{number}.{turn}"}}}
+            said.append({"role": "assistant", "content": text, "tool_calls": [call]})
+            said.append({"role": "tool", "tool_call_id": f"c{turn}", "content": '{"ok": true}'})
+        said.append({"role": "assistant", "content": "done"})
+        rows.append({"group_id": "g", "rollout_id": number, "reward": 1 - number, "messages": said})
+    return files.lines(path / "mine.jsonl", rows)
+
+
+def anchors(path: Path) -> list[int]:
+    out = credit(tables.read(path.parent / "out.parquet"), "gigpo")
+    return out["anchor_size"].to_pylist()
+
+
+def test_equal_results_after_different_calls_are_different_states(tmp_path: Path) -> None:
+    path = calling(tmp_path)
+    rows, report = imported(path)
+    assert [row["action"] for row in rows[:3]] == ['write {"row": "0.0"}', 'write {"row": "0.1"}', "done"]
+    assert rows[1]["observation"].startswith("[history ")
+    assert rows[1]["observation"].endswith('{"ok": true}')
+    assert rows[0]["observation"] == "tidy up"
+    assert anchors(path) == [2, 1, 1, 2, 1, 1]
+    assert report.warnings == {}
+
+
+def test_equal_histories_are_one_state_whatever_was_thought(tmp_path: Path) -> None:
+    path = calling(tmp_path)
+    path.write_text(path.read_text().replace('"1.0"', '"0.0"').replace('"content": "", ', '"content": "x", ', 1))
+    imported(path)
+    assert anchors(path) == [2, 2, 1, 2, 2, 1]
+
+
+def test_messages_alone_merge_them_and_a_warning_says_so(tmp_path: Path) -> None:
+    path = calling(tmp_path)
+    rows, report = imported(path, observation="messages")
+    assert rows[1]["observation"] == '{"ok": true}'
+    assert report.warnings == {table.ANCHORS: 1}
+    assert anchors(path) == [2, 4, 4, 2, 4, 4]
+
+
+def test_calls_tell_apart_what_was_answered(tmp_path: Path) -> None:
+    rows, _ = imported(calling(tmp_path), observation="calls")
+    assert rows[1]["observation"] == 'write {"row": "0.0"}\n{"ok": true}'
+
+
+def test_a_history_is_shown_for_text_too_if_it_is_asked_for(tmp_path: Path) -> None:
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1, "messages": files.messages(0)}
+    path = files.lines(tmp_path / "mine.jsonl", [row])
+    assert imported(path)[0][1]["observation"] == "you see a key"
+    assert imported(path, observation="history")[0][1]["observation"].startswith("[history ")
+
+
+RESPONSES = {
+    "between <action> and </action>": "<think>hm</think>\n<action> go to A </action>",
+    "after `Action:`": "Thought: hm\nAction: go to A",
+    "after `> `": "I should move.\n> go to A",
+    "in the block of a shell": "I move.\n```bash\ngo to A\n```",
+}
+
+
+def test_there_is_a_response_for_each_convention() -> None:
+    assert set(RESPONSES) == set(CONVENTIONS)
+
+
+def talks(path: Path, *responses: str) -> Path:
+    said = [
+        message
+        for text in responses
+        for message in ({"role": "user", "content": "o"}, {"role": "assistant", "content": text})
+    ]
+    return files.lines(path / "mine.jsonl", [{"group_id": "g", "rollout_id": "r", "reward": 1, "messages": said}])
+
+
+@pytest.mark.parametrize("convention", sorted(RESPONSES))
+def test_an_action_within_a_response_is_found_where_all_responses_have_it(convention: str, tmp_path: Path) -> None:
+    rows, report = imported(talks(tmp_path, *[RESPONSES[convention]] * 3))
+    assert [row["action"] for row in rows] == ["go to A"] * 3
+    assert f"every response has its action {convention}: that is the action" in report.notes
+    rows, report = imported(talks(tmp_path, RESPONSES[convention], "I give up.", RESPONSES[convention]))
+    assert [row["action"] for row in rows] == [RESPONSES[convention], "I give up.", RESPONSES[convention]]
+    assert not any("every response" in note for note in report.notes)
+
+
+def test_an_action_of_react_has_its_input(tmp_path: Path) -> None:
+    rows, _ = imported(talks(tmp_path, "Thought: hm\nAction 1: search\nAction Input 1: Oslo"))
+    assert rows[0]["action"] == "search Oslo"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tag", "action"),
+    [(r"^DO (.*)$", None, "go"), (r"DO \w+", None, "DO go"), (None, "act", "look"), (None, "<act>", "look")],
+)
+def test_the_user_may_say_where_the_action_is(
+    pattern: str | None, tag: str | None, action: str, tmp_path: Path
+) -> None:
+    rows, _ = imported(talks(tmp_path, "hm\nDO wait\nDO go\n<act>look</act>"), action=expression(pattern, tag))
+    assert rows[0]["action"] == action
+
+
+def test_a_response_without_the_action_that_was_named_is_noted_and_stays(tmp_path: Path) -> None:
+    rows, report = imported(talks(tmp_path, "<act>look</act>", "hm"), action=expression(None, "act"))
+    assert [row["action"] for row in rows] == ["look", "hm"]
+    assert report.notes["no action was found in a response, all of which is the action"] == 1
+
+
+def test_an_expression_that_is_none_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"--action \(: not a regular expression"):
+        expression("(", None)
+    with pytest.raises(UserError, match="give one"):
+        expression("x", "y")
+
+
+#: what a template makes of: `go to A`, then the environment's `you see a key`, then `take key`
+MARKED = {
+    "chatml": "go to A<|im_end|>\n<|im_start|>user\nyou see a key<|im_end|>\n<|im_start|>assistant\ntake key<|im_end|>",
+    "llama3": "go to A<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nyou see a key<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\ntake key<|eot_id|>",
+    "gemma": "go to A<end_of_turn>\n<start_of_turn>user\nyou see a key<end_of_turn>\n<start_of_turn>model\ntake key<end_of_turn>",
+    "glm": "go to A<|observation|>\nyou see a key<|assistant|>\ntake key<|user|>",
+    "deepseek": "go to A<｜end▁of▁sentence｜><｜User｜>you see a key<｜Assistant｜>take key<｜end▁of▁sentence｜>",
+    "mistral": "go to A</s>[INST] you see a key[/INST] take key</s>",
+    "harmony": "<|channel|>final<|message|>go to A<|return|><|start|>user<|message|>you see a key<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>take key<|return|>",
+    "search-r1": "<search>go to A</search>\n<information>you see a key</information>\n<answer>take key</answer>",
+    "roles": "go to A\nuser\nyou see a key\nassistant\ntake key",
+}
+
+
+def test_there_is_a_text_for_each_template() -> None:
+    assert set(MARKED) == set(TEMPLATES)
+
+
+@pytest.mark.parametrize("name", sorted(MARKED))
+def test_a_dump_of_verl_is_cut_into_turns_at_the_markers_of_its_template(name: str, tmp_path: Path) -> None:
+    text = MARKED[name]
+    assert template_of(text).name == name
+    path = files.lines(tmp_path / "3.jsonl", [{"input": "task", "output": text, "score": 1.0, "step": 3}])
+    report = importers.run([path], tmp_path / "out.parquet", "verl", {}, strict=True)
+    first, second = tables.read(tmp_path / "out.parquet").to_pylist()
+    assert "go to A" in first["response_text"]
+    assert "you see a key" in second["observation"]
+    assert "take key" in second["response_text"]
+    assert "take key" not in second["observation"]
+    assert not any(marker in first["response_text"] for marker in ("<|", "<｜", "of_turn", "INST", "</s>"))
+    assert sum(report.notes.values()) >= 1
+
+
+def test_a_template_may_be_named(tmp_path: Path) -> None:
+    path = files.lines(tmp_path / "3.jsonl", [{"input": "task", "output": MARKED["roles"], "score": 1.0}])
+    rows, _ = [], importers.run([path], tmp_path / "out.parquet", "verl", {}, options=Options(template="chatml"))
+    rows = tables.read(tmp_path / "out.parquet").to_pylist()
+    assert len(rows) == 1
+    with pytest.raises(UserError, match=r"--template chatm: unknown template \(did you mean 'chatml'\?\)"):
+        importers.run([path], tmp_path / "out.parquet", "verl", {}, options=Options(template="chatm"))
+
+
+def test_a_look_shows_the_structure_three_turns_and_a_mapping_and_writes_nothing(tmp_path: Path) -> None:
+    rows = [
+        {"meta": {"trial": 1}, "score": 2, "log": files.messages(0)},
+        {"meta": {"trial": 2}, "log": files.messages(1)},
+    ]
+    path = files.lines(tmp_path / "mine.jsonl", rows)
+    done = turncredit("import", path, "--look")
+    assert done.returncode == 0
+    assert "log: list of 5, of which the first is object of 2" in done.stdout
+    command = f"start from: turncredit import {path} --map messages=log --map rollout_id=meta.trial --map reward=score"
+    assert command in done.stdout
+    shown = turncredit("import", path, "--look", "--map", "messages=log").stdout
+    assert shown.count("observation") == 3 + shown.count("next_observation")
+    assert "go to A" in shown
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", sorted(files.WRITERS))
+def test_every_format_can_be_looked_at(name: str, tmp_path: Path) -> None:
+    path = files.WRITERS[name](tmp_path)
+    done = turncredit("import", path, "--look", "--from", name)
+    assert done.returncode == 0, done.stderr
+    if name != "jsonl":
+        assert "go to A" in done.stdout
+
+
+def test_a_look_at_what_holds_no_rollouts_says_what_it_is(tmp_path: Path) -> None:
+    path = files.lines(tmp_path / "tasks.jsonl", [{"question": "1+1", "answer": "2"}])
+    done = turncredit("import", path, "--look")
+    assert "tasks, and no rollouts" in done.stdout
+    assert "start from" not in done.stdout
+
+
+def test_a_table_is_written_only_where_a_path_is_given(tmp_path: Path) -> None:
+    done = turncredit("import", calling(tmp_path))
+    assert (done.returncode, "--out is missing" in done.stderr) == (2, True)

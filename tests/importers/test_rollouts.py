@@ -1,0 +1,279 @@
+"""Ids, rewards, truths and turn numbers as files have them: no rollout is lost, and none is changed in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import turncredit
+from tests.importers import files
+from turncredit.bridges import importers
+from turncredit.bridges.importers import table
+from turncredit.bridges.importers.base import NO_REWARD, Options, Report
+from turncredit.data import tables
+from turncredit.data.turns import Turns
+from turncredit.errors import UserError
+
+
+def imported(path: Path, mapping: dict[str, str] | None = None, **given: Any) -> tuple[pa.Table, Report]:
+    out = path.parent / "out.parquet"
+    report = importers.run([path], out, None, mapping or {}, **given)
+    return tables.read(out), report
+
+
+def rollouts(path: Path, **change: Any) -> Path:
+    """Four rollouts, a record each, of two tasks, with an `attempt` that is unique within a task only."""
+    return files.lines(
+        path / "mine.jsonl",
+        [
+            {"group_id": f"g{group}", "rollout_id": number % 2, "reward": reward, "messages": files.messages(number)}
+            | change
+            for group, number, reward in files.ROLLOUTS
+        ],
+    )
+
+
+def turns(path: Path, rewards: list[Any], *, start: Any = 0, kind: Any = int, rollouts: int = 2) -> Path:
+    """Records of turns: rollouts of one group, with these rewards of their turns."""
+    return files.lines(
+        path / "turns.jsonl",
+        [
+            {"group_id": "g", "rollout_id": f"r{number}", "turn": kind(place + start), "reward": reward}
+            | {"observation": f"o{place}", "action": f"a{number}"}
+            for number in range(rollouts)
+            for place, reward in enumerate(rewards)
+        ],
+    )
+
+
+def test_ids_that_are_unique_only_within_a_task_are_qualified_by_it(tmp_path: Path) -> None:
+    found, report = imported(rollouts(tmp_path))
+    assert (report.rollouts, report.skipped) == (4, {})
+    assert sorted(set(found["rollout_id"].to_pylist())) == ["g0/0", "g0/1", "g1/0", "g1/1"]
+    assert report.notes[table.QUALIFIED] == 4
+    assert Turns(found).return_R.tolist() == list(files.REWARDS)
+
+
+def test_an_id_that_is_unique_stays_as_it_is(tmp_path: Path) -> None:
+    path = files.lines(tmp_path / "mine.jsonl", [{"group_id": "g", "rollout_id": "r", "messages": files.messages(0)}])
+    found, report = imported(path)
+    assert set(found["rollout_id"].to_pylist()) == {"r"}
+    assert table.QUALIFIED not in report.notes
+
+
+def test_an_id_twice_in_a_task_is_read_once(tmp_path: Path) -> None:
+    path = rollouts(tmp_path)
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    found, report = imported(path)
+    assert (report.rollouts, list(report.skipped)) == (4, ["a rollout id that was read before"])
+    assert found.num_rows == 8
+
+
+def test_turns_of_ids_that_are_unique_only_within_a_task_are_told_apart(tmp_path: Path) -> None:
+    rows = [
+        {"group_id": group, "rollout_id": 0, "turn": turn, "reward": 1.0 * group}
+        for group in range(2)
+        for turn in range(2)
+    ]
+    found, report = imported(files.lines(tmp_path / "turns.jsonl", rows))
+    assert (report.rollouts, report.skipped) == (2, {})
+    assert sorted(set(found["rollout_id"].to_pylist())) == ["0/0", "1/0"]
+
+
+def test_an_id_may_be_composed_of_several_fields(tmp_path: Path) -> None:
+    rows = [{"task": {"name": "t"}, "trial": number, "log": files.messages(number), "r": 1} for number in range(2)]
+    mapping = {"group_id": "task.name", "rollout_id": "task.name,trial", "messages": "log", "reward": "r"}
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), mapping)
+    assert sorted(set(found["rollout_id"].to_pylist())) == ["t/0", "t/1"]
+
+
+def test_a_mapping_goes_before_what_a_format_says(tmp_path: Path) -> None:
+    mapping = {"rollout_id": "task_id,trial", "group_id": "trial", "goal": "trial"}
+    found, report = imported(files.tau_bench(tmp_path), mapping)
+    assert sorted(set(found["group_id"].to_pylist())) == ["0", "1"]
+    assert set(found["goal"].to_pylist()) == {"0", "1"}
+    assert report.rollouts == 4
+
+
+@pytest.mark.parametrize(("written", "read"), [(0, False), (1, True), (1.0, True), ("true", True), (True, True)])
+def test_truths_may_be_numbers(written: Any, read: bool, tmp_path: Path) -> None:
+    found, _ = imported(rollouts(tmp_path, success=written, done=written))
+    assert set(found["success"].to_pylist()) == {read}
+    assert found["done"].to_pylist()[1::2] == [read] * 4
+
+
+@pytest.mark.parametrize("written", ["maybe", 2, [1]])
+def test_a_truth_that_is_none_is_a_skip(written: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="success is neither true nor false"):
+        imported(rollouts(tmp_path, success=written))
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+@pytest.mark.parametrize("start", [0, 1])
+def test_turns_may_be_counted_from_one_and_written_as_floats_or_text(kind: Any, start: int, tmp_path: Path) -> None:
+    found, report = imported(turns(tmp_path, [0.0, 0.5, 1.0], start=start, kind=kind))
+    assert sorted(found["turn"].to_pylist()) == [0, 0, 1, 1, 2, 2]
+    assert (table.FROM_ONE in report.notes) == (start == 1)
+    assert Turns(found).return_R.tolist() == [1.5, 1.5]
+
+
+def test_a_rollout_that_lacks_its_first_turn_is_not_one_that_is_counted_from_one(tmp_path: Path) -> None:
+    path = turns(tmp_path, [0.0, 1.0])
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    _, report = imported(path)
+    assert (report.rollouts, list(report.skipped)) == (1, ["a rollout without one of its turns"])
+
+
+def test_a_reward_on_the_last_turn_alone_is_the_rollouts(tmp_path: Path) -> None:
+    found, report = imported(turns(tmp_path, [None, None, 1.0]))
+    assert sorted(found["reward"].to_pylist()) == [0.0] * 4 + [1.0] * 2
+    assert report.notes == {table.ON_LAST: 2}
+
+
+def test_a_reward_that_is_missing_in_the_middle_leaves_the_rollout_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="reward is missing or null"):
+        imported(turns(tmp_path, [1.0, None, 1.0]))
+
+
+def test_rollouts_without_rewards_are_imported_and_what_needs_rewards_refuses_them(tmp_path: Path) -> None:
+    for path in (turns(tmp_path, [None, None]), files.atif(tmp_path)):
+        found, report = imported(path)
+        assert found["reward"].null_count == found.num_rows
+        assert report.notes[NO_REWARD] == report.rollouts
+        with pytest.raises(UserError, match="reward"):
+            Turns(found)
+
+
+def test_a_reward_that_is_repeated_on_every_turn_is_warned_of_and_may_count_once(tmp_path: Path) -> None:
+    path = turns(tmp_path, [2.0, 2.0, 2.0])
+    found, report = imported(path)
+    assert report.warnings == {table.REPEATED: 2}
+    assert Turns(found).return_R.tolist() == [6.0, 6.0]
+    found, report = imported(path, options=Options(reward_once=True))
+    assert (Turns(found).return_R.tolist(), report.warnings) == ([2.0, 2.0], {})
+
+
+def test_rewards_of_turns_that_differ_are_not_warned_of(tmp_path: Path) -> None:
+    assert imported(turns(tmp_path, [1.0, 2.0]))[1].warnings == {}
+
+
+def test_a_list_of_rewards_has_one_for_each_turn(tmp_path: Path) -> None:
+    found, _ = imported(rollouts(tmp_path, reward=[0.25, None]))
+    assert found["reward"].to_pylist()[:2] == [0.25, 0.0]
+    with pytest.raises(UserError, match="more or fewer numbers than turns"):
+        imported(rollouts(tmp_path, reward=[1.0]))
+
+
+def test_a_reward_function_that_gave_none_does_not_count_in_trl(tmp_path: Path) -> None:
+    path = files.trl(tmp_path)
+    whole = pq.read_table(path).append_column("style", pa.array([None, 0.5, None, 0.5]))
+    pq.write_table(whole, path)
+    found, report = imported(path, {"reward": "solved,style"})
+    assert Turns(found).return_R.tolist() == [1.0, 0.5, 0.5, 0.5]
+    assert report.notes["the reward 'style' is null: the reward is the sum of the others, as in TRL"] == 2
+
+
+@pytest.mark.parametrize("reward", [1.5, {"score": 3.0, "weight": 0.5}, {"score": 1.5}])
+def test_a_reward_of_verifiers_may_be_a_plain_number(reward: Any, tmp_path: Path) -> None:
+    episode = files.episode(0)
+    episode["traces"][0]["rewards"] = {"solved": reward, "other": None}
+    found, _ = imported(files.lines(tmp_path / "traces.jsonl", [episode]))
+    assert found["reward"].to_pylist() == [0.0, 1.5]
+
+
+#: a second file, and the rewards that it gives to g0/0, g0/1, g1/0, g1/1
+REWARDS: dict[str, tuple[str, list[float | None]]] = {
+    "by group and rollout.jsonl": (
+        "".join(
+            json.dumps({"group_id": f"g{number // 2}", "rollout_id": number % 2, "reward": number}) + "\n"
+            for number in range(4)
+        ),
+        [0.0, 1.0, 2.0, 3.0],
+    ),
+    "by task.json": (json.dumps([{"task_id": "t0", "reward": 5}]), [5.0, 5.0, None, None]),
+    "a benchmarks report.json": (json.dumps({"resolved_ids": ["t0"], "unresolved_ids": ["t1"]}), [1.0, 1.0, 0.0, 0.0]),
+    "a table.csv": ("task_id,success\nt0,0\nt1,1\n", [0.0, 0.0, 1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REWARDS))
+def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
+    text, expected = REWARDS[name]
+    second = tmp_path / "second" / name
+    second.parent.mkdir()
+    second.write_text(text)
+    rows = [
+        {"group_id": f"g{group}", "rollout_id": number % 2, "task_id": f"t{group}", "messages": files.messages(number)}
+        for group, number, _ in files.ROLLOUTS
+    ]
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=second)
+    assert found["reward"].to_pylist()[1::2] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"rollout_id": "z", "reward": 1}', "none of its 1 ids is that of a rollout; the first is 'z'"),
+        ('{"rollout_id": "z"}', "a record without 'reward'"),
+        ('{"name": "z", "reward": 1}', "a record without 'rollout_id' or 'task_id'"),
+        ('{"rollout_id": "z", "reward": "high"}', "reward is not a number"),
+        ("", "no rewards in it"),
+    ],
+)
+def test_a_second_file_without_rewards_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "rewards.json").write_text(text)
+    with pytest.raises(UserError, match=reason) as raised:
+        imported(rollouts(tmp_path), rewards=tmp_path / "rewards.json")
+    assert str(raised.value).startswith("--rewards ")
+    assert "\n" not in str(raised.value)
+
+
+def test_names_that_other_projects_use_are_found_and_said(tmp_path: Path) -> None:
+    rows = [
+        {"instance_id": "t", "trial": number, "score": 1, "conversations": files.messages(number)}
+        for number in range(2)
+    ]
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", rows))
+    assert set(found["group_id"].to_pylist()) == {"t"}
+    assert report.notes == {"'score' is read as reward": 2}
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_a_flaw_is_counted_and_with_strict_an_error(strict: list[str], tmp_path: Path) -> None:
+    stray = {"role": "tool", "tool_call_id": "z", "content": "x"}
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1, "messages": [*files.messages(0), stray]}
+    path = files.lines(tmp_path / "mine.jsonl", [row])
+    done = turncredit("import", path, "--out", tmp_path / "out.parquet", *strict)
+    assert done.returncode == (2 if strict else 0)
+    assert "a tool's result without a call before it" in (done.stderr if strict else done.stdout)
+
+
+REWARD = st.floats(-10, 10) | st.none()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    tasks=st.dictionaries(st.text("abc", min_size=1, max_size=2), st.lists(REWARD, min_size=1, max_size=4), min_size=1),
+    once=st.booleans(),
+)
+def test_every_rollout_is_there_with_its_return_whatever_its_ids(
+    tasks: dict[str, list[float | None]], once: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = [
+        {"group_id": task, "rollout_id": trial, "reward": reward, "messages": files.messages(0)}
+        for task, rewards in tasks.items()
+        for trial, reward in enumerate(rewards)
+    ]
+    path = files.lines(tmp_path_factory.mktemp("any") / "mine.jsonl", rows)
+    found, report = imported(path, options=Options(reward_once=once))
+    assert report.rollouts == len(rows)
+    last = found.filter(pa.compute.equal(found["turn"], 1))
+    assert last["reward"].to_pylist() == [row["reward"] for row in rows]
+    assert len(set(zip(last["group_id"].to_pylist(), last["rollout_id"].to_pylist(), strict=True))) == len(rows)
