@@ -6,6 +6,7 @@ Each is accepted and then right, or refused with one line. `make fuzz` runs thou
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from hypothesis import strategies as st
 
 from benchmarks.credit import synthetic
 from tests import tiny
+from tests.importers.any_records import near_records
 from turncredit import config
+from turncredit.bridges import importers
+from turncredit.bridges.importers.base import Options
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.data import provenance, tables
 from turncredit.data.turns import Turns
@@ -248,3 +252,27 @@ def test_bytes_near_parquet_are_the_table_or_refused_in_one_line(data):
         # Damage to both counts and metadata leaves what looks like another program's empty table: turncredit check
         # finds that no stage made it, and no method credits a table without rows.
         assert table.equals(read_back(WHOLE)[0]) or (table.num_rows == 0 and not is_ours)
+
+
+# --------------------------------------------------------------------------------------------- other projects' records
+
+
+@slowly
+@given(data=st.data(), forced=st.booleans())
+def test_any_record_is_imported_or_skipped_by_name(data: st.DataObject, forced: bool) -> None:
+    """Ten records near one format at a time: each is a rollout or a skip, and no message names an exception."""
+    name, first = data.draw(near_records())
+    rows = [first, *(row for _, row in data.draw(st.lists(near_records(), max_size=9)))]
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "rows.jsonl", Path(folder) / "out.parquet"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        options = Options(allow_skips=True)
+        said, report = outcome(lambda: importers.run([path], out, name if forced else None, {}, options=options))
+        if report is None:
+            assert not out.exists()
+        else:
+            assert report.rollouts + report.skips > 0
+            table = tables.read(out)
+            assert table.num_rows == report.turns
+            said = " ".join(report.lines())
+        assert not any(word in said for word in ("Error", "Exception", "Traceback", "object has no attribute"))

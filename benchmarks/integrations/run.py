@@ -5,13 +5,16 @@ Each format's file is generated, imported in a process of its own, and deleted.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +55,25 @@ def chat(rng: random.Random, number: int) -> dict:
     }
 
 
+def calls(rng: random.Random, number: int) -> dict:
+    """A run of tau-bench: 20 turns, each a tool call, and its result."""
+    said = [{"role": "system", "content": words(rng, 400)}, {"role": "user", "content": words(rng, 30)}]
+    for place in range(20):
+        arguments = json.dumps({"item": words(rng, 2), "amount": place})
+        call = {"id": f"c{place}", "type": "function", "function": {"name": "change", "arguments": arguments}}
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": f"c{place}", "content": words(rng, 80)})
+    return {"task_id": number // 8, "trial": number, "reward": 1.0, "info": {}, "traj": said}
+
+
+def sample(rng: random.Random, number: int) -> dict:
+    """A sample of Inspect, whose messages are those of `chat`, and stand in its events again."""
+    messages = chat(rng, number)["messages"]
+    events = [{"event": "model", "input": messages[: 2 * place + 1]} for place in range(3)]
+    scores = {"match": {"value": "C"}}
+    return {"id": number // 8, "epoch": number, "messages": messages, "scores": scores, "events": events}
+
+
 def turn(rng: random.Random, number: int) -> dict:
     """A line for each turn, 20 to a rollout."""
     return turn_ids(number) | {"reward": 0.0, "observation": words(rng, 60), "action": words(rng, 6)}
@@ -65,6 +87,9 @@ KINDS: dict[str, tuple[str, Callable[[random.Random, int], dict]]] = {
     "verifiers": ("verifiers", verifiers),
     "openenv": ("openenv", chat),
     "jsonl, a line a turn": ("jsonl", turn),
+    "tau-bench, an indented array": ("tau-bench", calls),
+    "tau-bench, lines in gzip": ("tau-bench", calls),
+    "Inspect, .eval": ("inspect", sample),
 }
 
 
@@ -98,6 +123,29 @@ def generate(path: Path, megabytes: int, make: Callable[[random.Random, int], di
             handle.write(b'"}\n')
 
 
+def pack(label: str, path: Path) -> tuple[Path, float]:
+    """The lines of `path` in the container that a label names, and their size in MB before compression."""
+    size = path.stat().st_size / 1e6
+    packed = path.with_name("packed")
+    with path.open("rb") as lines_:
+        if label.endswith("gzip"):
+            with gzip.open(packed, "wb", compresslevel=1) as file:
+                shutil.copyfileobj(lines_, file)
+        elif label.endswith("array"):
+            with packed.open("w") as file:
+                for place, line in enumerate(lines_):
+                    file.write(f"{',' if place else '['}\n{json.dumps(json.loads(line), indent=2)}")
+                file.write("\n]\n")
+            size = packed.stat().st_size / 1e6
+        elif label.endswith(".eval"):
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for place, line in enumerate(lines_):
+                    archive.writestr(f"samples/{place}.json", line)
+        else:
+            return path, size
+    return packed, size
+
+
 def imported(path: Path, name: str) -> tuple[float, float, float, str]:
     """Wall and CPU seconds, peak memory in MB, and what the command printed first."""
     out = path.with_suffix(".parquet")
@@ -123,7 +171,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     path = Path(folder) / "made.jsonl"
                     generate(path, megabytes, make, long_line=long_line)
-                    size = path.stat().st_size / 1e6
+                    path, size = pack(label, path)
                     wall, cpu, memory, output = imported(path, name)
                 extra = " and a line of 100 MB, skipped" if long_line else ""
                 assert long_line == ("skipped 1: a line longer than" in output)

@@ -18,7 +18,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from tests.docs import pages
+from tests.docs import own_rollouts, pages
 from tests.docs.pages import PAGES, ROOT, Block, Command
 from tests.helpers import nonempty
 from tests.importers import files
@@ -66,6 +66,18 @@ def test_every_page_of_docs_is_in_the_navigation_of_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
     for page in nonempty(ROOT.glob("docs/**/*.md")):
         assert re.search(rf"[ :]{page.relative_to(ROOT / 'docs')}$", text, re.MULTILINE), page
+
+
+@pytest.mark.parametrize("name", re.findall(r"<!-- turns of (\S+) -->", own_rollouts.PAGE.read_text(encoding="utf-8")))
+def test_the_json_of_an_example_becomes_the_table_that_the_page_shows(name: str) -> None:
+    page = own_rollouts.PAGE.read_text(encoding="utf-8")
+    assert own_rollouts.turns_of(page, name) in page
+
+
+def test_the_columns_of_every_table_are_those_of_the_schemas() -> None:
+    """`python -m tests.docs.own_rollouts` writes them anew."""
+    assert own_rollouts.columns() in own_rollouts.PAGE.read_text(encoding="utf-8")
+    assert set(own_rollouts.MEANINGS) == set(tables.schema("imported").names)
 
 
 def test_the_pages_have_commands_of_every_program() -> None:
@@ -191,6 +203,8 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = str(folder / f"{name}.parquet")
         _ran(["credit", "--method", method, "--turns", turns, "--out", out])
     files.lines(folder / "traces.jsonl", [files.episode(number) for number in range(4)])
+    for name, text in own_rollouts.json_files(own_rollouts.PAGE.read_text(encoding="utf-8")).items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 

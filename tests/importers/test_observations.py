@@ -147,7 +147,8 @@ MARKED = {
     "chatml": "go to A<|im_end|>\n<|im_start|>user\nyou see a key<|im_end|>\n<|im_start|>assistant\ntake key<|im_end|>",
     "llama3": "go to A<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nyou see a key<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\ntake key<|eot_id|>",
-    "gemma": "go to A<end_of_turn>\n<start_of_turn>user\nyou see a key<end_of_turn>\n<start_of_turn>model\ntake key<end_of_turn>",
+    "gemma": "go to A<end_of_turn>\n<start_of_turn>user\nyou see a key<end_of_turn>\n"
+    "<start_of_turn>model\ntake key<end_of_turn>",
     "glm": "go to A<|observation|>\nyou see a key<|assistant|>\ntake key<|user|>",
     "deepseek": "go to A<｜end▁of▁sentence｜><｜User｜>you see a key<｜Assistant｜>take key<｜end▁of▁sentence｜>",
     "mistral": "go to A</s>[INST] you see a key[/INST] take key</s>",

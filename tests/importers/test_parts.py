@@ -132,7 +132,7 @@ def test_a_result_is_what_the_policy_sees_next(dialect: str) -> None:
     assert first["next_observation"] == second["observation"] == "rain"
 
 
-def test_results_within_a_response_are_the_environments(tmp_path: Path) -> None:
+def test_results_within_a_response_are_the_environments() -> None:
     """A server's own tools, and Gemini's command line, write the result beside the call."""
     call = {
         "name": "look_up",

@@ -298,13 +298,22 @@ def each(
                 report.incomplete_ids.add((part.group_id, part.rollout_id))
 
 
+#: what a value of JSON is called, by its type in Python
+KINDS = {"list": "a list", "dict": "an object", "str": "text", "int": "a number", "float": "a number"} | {
+    "bool": "true or false",
+    "NoneType": "null",
+}
+
+
 def _wrong(error: Exception) -> Skip:
     """What is wrong with a record, in words, from the error that reading it raised."""
     if isinstance(error, KeyError) and error.args:
         return Skip(f"a field is missing: '{error.args[0]}'")
     if isinstance(error, RecursionError):
         return Skip("a record that is nested too deeply")
-    return Skip("a field of another type than the format's", str(error)[:100])
+    found = re.search("'(\\w+)' object", str(error)) if isinstance(error, AttributeError | TypeError) else None
+    detail = str(error)[:80] if isinstance(error, ValueError) else KINDS.get(found[1], "") if found else ""
+    return Skip("a field of another type than the format's", detail)
 
 
 def outcome(turns: list[Turn], reward: float | None) -> None:

@@ -117,7 +117,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, repor
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     """A member to read. The standard library of Python 3.13 knows no Zstandard, which Inspect writes: Arrow does."""
     if member.compress_type != ZSTANDARD or archive.filename is None:
-        return io.BufferedReader(archive.open(member))  # type: ignore[type-var]
+        return io.BufferedReader(archive.open(member))
     with Path(archive.filename).open("rb") as file:
         file.seek(member.header_offset + 26)
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")

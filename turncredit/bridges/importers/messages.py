@@ -43,10 +43,8 @@ def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]
     for message in messages:
         if not message.ours:
             history.hear(message.text())
-        elif message.response or message.columns:
-            turns.append(history.turn(message))
-        else:
-            history.hear(message.text("result"))
+        elif turn := history.turn(message):
+            turns.append(turn)
     if not turns:
         raise Skip(NO_TURN)
     chain_observations(turns, history.observation() if history.heard else "")
@@ -87,26 +85,27 @@ class History:
             return f"[history {self._digest.hexdigest()}]\n{text}"
         return text
 
-    def turn(self, message: Said) -> Turn:
-        """The turn in which the policy wrote `message`, which becomes history."""
-        call = message.call
+    def turn(self, message: Said) -> Turn | None:
+        """The turn in which the policy wrote `message`, which becomes history; None where it wrote nothing."""
+        response = message.response()
+        if not response.whole and not message.columns:
+            self.hear(response.results)
+            return None
         turn: Turn = {
             "observation": self.observation(),
-            "response_text": message.response,
-            "action": call or message.text("text"),
+            "response_text": response.whole,
+            "action": response.action,
             "_history": self._digest.digest() if self._shows != "history" else None,
-            "_says": not call,
+            "_says": not response.calls and "action" not in message.columns,
             **message.columns,
         }
-        if "action" in message.columns:
-            turn["_says"] = False
-        self._calls = call
-        self._called |= bool(self._calls)
+        self._calls = response.calls
+        self._called |= bool(response.calls)
         self._begun = True
-        for part in ("\n".join(self._since), turn["action"]):
-            self._digest.update(part.encode(errors="replace") + b"\0")
+        since = "\n".join(self._since)
+        self._digest.update(f"{since}\0{turn['action']}\0".encode(errors="replace"))
         self._since = []
-        self.hear(message.text("result"))
+        self.hear(response.results)
         return turn
 
 

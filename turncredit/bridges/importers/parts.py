@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from turncredit.bridges.importers.base import Skip, Turn
 
@@ -71,30 +71,51 @@ class Said:
     columns: Turn = field(default_factory=dict)
     joins: bool = False
 
-    def text(self, *kinds: Kind) -> str:
-        """The pieces of these kinds, or all, one below the other."""
-        return "\n".join(text for kind, text in self.pieces if text and (not kinds or kind in kinds))
+    def text(self) -> str:
+        """All pieces, one below the other."""
+        return "\n".join([text for _, text in self.pieces if text])
 
-    @property
-    def response(self) -> str:
-        """What the policy wrote: reasoning, text, calls. Results of calls within a message are the environment's."""
-        parts = (self.text("reasoning"), self.text("text"), self.text("call"))
-        return "\n".join(part for part in parts if part)
+    def response(self) -> Response:
+        """The pieces as the response of a policy."""
+        texts: dict[str, list[str]] = {"reasoning": [], "text": [], "call": [], "result": []}
+        for kind, text in self.pieces:
+            if text:
+                texts[kind].append(text)
+        said = "\n".join(texts["text"])
+        return Response(
+            "\n".join([*texts["reasoning"], *texts["text"], *texts["call"]]),
+            said,
+            "\n".join(texts["call"] or calls_in(said)),
+            "\n".join(texts["result"]),
+        )
+
+
+class Response(NamedTuple):
+    """What a policy wrote.
+
+    whole    reasoning, text and calls: the column `response_text`
+    text     the text alone
+    calls    the tool calls, a line each, as parts or as markup in the text; empty without any
+    results  of calls that a server answered within the message: the environment's, and not in `whole`
+    """
+
+    whole: str
+    text: str
+    calls: str
+    results: str
 
     @property
     def action(self) -> str:
-        """The calls, a line each, as parts or as markup in the text; without any, the text."""
-        return self.call or self.text("text")
+        """The calls; without any, the text."""
+        return self.calls or self.text
 
-    @property
-    def call(self) -> str:
-        """The calls, a line each; empty without any."""
-        return self.text("call") or "\n".join(calls_in(self.text("text")))
+
+_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
     """JSON with sorted keys, in one line."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return _JSON.encode(value)
 
 
 def call_text(name: Any, arguments: Any) -> str:
@@ -108,7 +129,8 @@ def call_text(name: Any, arguments: Any) -> str:
 
 
 #: Calls within text: `<tool_call>{"name": ..., "arguments": ...}</tool_call>` (Hermes, Qwen),
-#: `<function=NAME><parameter=KEY>VALUE</parameter></function>` (Qwen3-Coder, OpenHands), `[TOOL_CALLS] [{...}]` (Mistral)
+#: `<function=NAME><parameter=KEY>VALUE</parameter></function>` (Qwen3-Coder, OpenHands), `[TOOL_CALLS] [{...}]`
+#: (Mistral)
 _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>|\[TOOL_CALLS\]\s*(\[.*?\}\s*\])", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
@@ -469,7 +491,9 @@ def read_message(message: Any, note: Note) -> Said:
         said.answers.append(_identity(message, "tool_call_id", "call_id", "id") or _ids_of(message))
         if isinstance(message.get("error"), dict | str) and message["error"]:  # Inspect: what the tool raised
             said.pieces.append(("text", flat(_error_text(message["error"]), note)))
-    if not said.text().strip() and _says_something({name: message.get(name) for name in (*_CONTENT, "tool_calls")}):
+    if not any(text for _, text in said.pieces) and _says_something(
+        {name: message.get(name) for name in (*_CONTENT, "tool_calls")}
+    ):
         raise Skip("a message that has content, of which no text came out", canonical(message)[:80])
     return said
 

@@ -118,12 +118,12 @@ def _turns(nodes: list[dict[str, Any]], note: Note) -> list[Turn]:
         logprobs = node.get("logprobs") or []
         if logprobs and len(logprobs) != len(response):
             raise Skip("as many log-probabilities as sampled tokens are needed", f"node {number}")
-        said = read_message(node["message"], note)
+        said = read_message(node["message"], note).response()
         turn: Turn = {
             "observation": "\n".join(_text(other, note) for other in before),
-            "response_text": said.response,
+            "response_text": said.whole,
             "action": said.action,
-            "_says": not said.call,
+            "_says": not said.calls,
             "context_reset": above is None,
             "prompt_ids": [*chain.from_iterable(other.get("token_ids") or [] for other in before), *ids[:first]],
             "response_ids": response,
