@@ -195,3 +195,46 @@ def test_importing_the_commands_imports_nothing_heavy() -> None:
     code = f"import sys, turncredit.cli.judge; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def foreign(path: Path, *actions: str, **columns: object) -> Path:
+    """A table with these actions, one rollout, of no environment that we know."""
+    rows = [
+        {"group_id": "g", "rollout_id": "r", "turn": turn, "action": action, "next_observation": "ok", "goal": "x"}
+        | columns
+        for turn, action in enumerate(actions)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_a_table_without_an_action_of_the_named_environment_is_refused(tmp_path: Path) -> None:
+    path = foreign(tmp_path / "turns.parquet", 'get_order {"id": 7}', "Thought: hm\nAction: go to shelf 1")
+    with pytest.raises(
+        UserError, match=r"--env household: .*0 of 2 actions have a form that household knows.*--action"
+    ):
+        judge("label", "--turns", path, "--env", "household", "--out", tmp_path / "labels.parquet")
+    assert not (tmp_path / "labels.parquet").exists()
+
+
+def test_a_table_that_names_its_environment_is_labelled_with_a_warning(tmp_path: Path) -> None:
+    path = foreign(tmp_path / "turns.parquet", "get_order {}", "go to shelf 1", "wait", env="household")
+    said = judge("label", "--turns", path, "--out", tmp_path / "labels.parquet")
+    assert "1 of 3 actions have a form that household knows, and the rules call the others N" in said
+    assert tables.read(tmp_path / "labels.parquet", "labels").num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "known", "unknown"),
+    [
+        ("household", "take mug 1 from shelf 2", "please take it"),
+        ("webshop", "search[red shoes]", "buy it"),
+        ("searchqa", "<search>Oslo</search>", "Oslo"),
+        ("scienceworld", "look around", "hmm"),
+        ("virtualhome", "walk to kitchen", "hmm"),
+    ],
+)
+def test_every_grammar_knows_its_own_actions_and_no_others(env: str, known: str, unknown: str, tmp_path: Path) -> None:
+    path = foreign(tmp_path / "turns.parquet", known, unknown, unknown, env=env)
+    said = judge("label", "--turns", path, "--out", tmp_path / "labels.parquet")
+    assert f"1 of 3 actions have a form that {env} knows" in said

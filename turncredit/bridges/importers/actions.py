@@ -58,9 +58,9 @@ class Finder:
         """Look for the action of a turn."""
         if self._pattern is not None:
             text = turn.get("response_text") or turn.get("action")
-            if text is not None:
+            if isinstance(text, str):
                 self._set(turn, action_in(text, self._pattern))
-        elif self._open and turn.get("_says") and turn.get("action"):
+        elif self._open and turn.get("_says") and isinstance(turn.get("action"), str):
             self._look(turn)
 
     def _set(self, turn: Turn, found: str | None) -> None:

@@ -16,7 +16,7 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -248,7 +248,7 @@ def belongs(item: Any) -> bool:
     return isinstance(item, dict) and (is_message(item) or is_event(item)) and "messages" not in item
 
 
-def is_event(item: dict[str, Any]) -> bool:
+def is_event(item: Mapping[str, Any]) -> bool:
     """Whether an item is an event of OpenHands: an action or an observation with its source."""
     return "source" in item and ("action" in item or "observation" in item or "kind" in item) and "reward" not in item
 

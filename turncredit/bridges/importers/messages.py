@@ -118,6 +118,7 @@ def _joined(said: Iterable[Said]) -> list[Said]:
             last.pieces += one.pieces
             last.calls += one.calls
             last.answers += one.answers
+            last.columns = {**last.columns, **one.columns}
         else:
             messages.append(one)
     return messages

@@ -1,6 +1,7 @@
 """NeMo Gym: a line for each rollout: `responses_create_params` (the task), `response` (items), `reward`.
 
-Source: NeMo Gym, `nemo_gym/rollout_collection.py`. Rollouts of a task are a group, by its index or its input.
+Source: NeMo Gym, `nemo_gym/rollout_collection.py`, and the example rollouts of its environments. Rollouts of a task are
+a group, by its index or its input.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from turncredit.bridges.importers.base import (
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import read_message
+from turncredit.bridges.importers.parts import Note, Said, read_message
+from turncredit.bridges.importers.tokens import from_full_prompts
+
+TOKENS = {
+    "prompt_ids": "prompt_token_ids",
+    "response_ids": "generation_token_ids",
+    "response_logprobs": "generation_log_probs",
+}
 
 
 def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:
@@ -36,13 +44,25 @@ def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollo
     for said in before:
         said.ours = False
     answered = list_of(dict_of(record["response"], "response").get("output"), "output")
-    turns = turns_from([*before, *(read_message(item, note) for item in answered)], context, where)
+    if answered and isinstance(answered[0], list):  # transitions of Aviary, each with all items so far
+        answered = answered[-1]
+    turns = turns_from([*before, *(_said(item, note) for item in answered)], context, where)
+    from_full_prompts(turns, context.report, where)
     outcome(turns, finite_or_none(record.get("reward")))
-    index = next((record[name] for name in ("_ng_task_index", "task_index", "task_id") if name in record), None)
+    index = next(
+        (record[name] for name in ("_ng_task_index", "task_index", "task_idx", "task_id") if name in record), None
+    )
     group = short_hash(asked) if index is None else f"{context.source.label}/{index}"
     number = next((record[name] for name in ("_ng_rollout_index", "rollout_index") if name in record), None)
     name = place_of(where, context) if number is None else f"{group}/{number}"
     yield Rollout(group, name, turns, where, None, {"task_id": group})
+
+
+def _said(item: Any, note: Note) -> Said:
+    """An item, with the tokens that the server of a policy in training keeps beside it."""
+    said = read_message(item, note)
+    said.columns = {column: list(item[name]) for column, name in TOKENS.items() if isinstance(item.get(name), list)}
+    return said
 
 
 def _matches(record: Mapping[str, Any]) -> bool:

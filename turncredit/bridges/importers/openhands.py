@@ -1,4 +1,4 @@
-"""OpenHands: events of a run, as a list, as pairs of action and observation, or in the `history` of an evaluation.
+"""OpenHands: events of a run, as a list, a line each, in pairs, or in the `history` of an evaluation's record.
 
 Source: OpenHands 0.58 `openhands/events/serialization/`, `evaluation/utils/shared.py`, and its SDK 1.x,
 `openhands/sdk/event/` (events with `kind`). A turn is a response of the model, which may be several actions; where the
@@ -7,22 +7,24 @@ event carries the model's own message, that is the response. After a condensatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
     Context,
     Format,
+    Record,
     Rollout,
     Skip,
     dict_of,
+    each,
     list_of,
     outcome,
-    per_record,
     short_hash,
     truth,
 )
+from turncredit.bridges.importers.containers import is_event
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.messages import turns_from
 from turncredit.bridges.importers.parts import Note, Said, call_text, flat, read_message
@@ -67,11 +69,31 @@ SILENT = frozenset(
 )
 
 
-def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:
-    """The rollout of a run."""
-    events = []
+def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
+    """The rollouts of a file: a record each, or one of which every record is an event."""
+
+    def runs() -> Iterator[Record]:
+        events: list[dict[str, Any]] = []
+        first = ""
+        for where, record in records:
+            if "history" in record:
+                yield where, record
+            else:
+                first = first or where
+                events.append(record)
+        if events:
+            context.report.records += len(events) - 1
+            yield first, {"history": events}
+
+    yield from each(runs(), context.report, lambda where, record: _rollout(where, record, context))
+
+
+def _rollout(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:
+    events: list[Any] = []
     for item in list_of(record.get("history"), "history"):
         events += item if isinstance(item, list) else [item]
+    if len(events) == 1:
+        raise Skip("one event of OpenHands, and no rollout: put the events of a run into one file, in their order")
     turns = turns_from(_said(events, context.report.note), context, where)
     report = dict_of(record.get("report") or dict_of(record.get("test_result"), "test_result").get("report"), "report")
     success = truth(report.get("resolved"), "resolved")
@@ -152,16 +174,21 @@ def _event_of_sdk(event: dict[str, Any], kind: str, responses: set[str], note: N
         return None
     if kind == "MessageEvent":
         message = dict_of(event.get("llm_message"), "llm_message")
-        return read_message({"role": event.get("source") or "user", **message}, note)
+        said = read_message({"role": event.get("source") or "user", **message}, note)
+        said.pieces.append(("text", flat(event.get("extended_content"), note)))
+        return said
     if kind == "SystemPromptEvent":
-        return Said(ours=False, pieces=[("text", flat(event.get("system_prompt"), note))])
+        texts = [flat(event.get(name), note) for name in ("system_prompt", "dynamic_context")]
+        return Said(ours=False, pieces=[("text", text) for text in texts])
     if kind == "ActionEvent":
         return _action_of_sdk(event, responses, note)
     said = Said(ours=False)
     observation = event.get("observation")
     inner = dict_of(observation, "observation") if isinstance(observation, dict) else {"content": observation}
     content = next((inner[name] for name in ("content", "output", "text", "error") if inner.get(name)), None)
-    said.pieces.append(("result", flat(content or event.get("error") or event.get("rejection_reason") or inner, note)))
+    told = next((event[name] for name in ("error", "rejection_reason", "summary") if event.get(name)), None)
+    said.pieces.append(("result", flat(content or told or inner, note)))
+    said.pieces.append(("result", flat(event.get("extended_content"), note)))
     if event.get("tool_call_id"):
         said.answers.append(str(event["tool_call_id"]))
     return said
@@ -175,7 +202,7 @@ def _action_of_sdk(event: dict[str, Any], responses: set[str], note: Note) -> Sa
     first = str(event.get("llm_response_id")) not in responses
     if first:
         said.pieces += [
-            ("reasoning", flat(event.get("reasoning_content"), note)),
+            ("reasoning", flat(event.get("reasoning_content") or event.get("thinking_blocks"), note)),
             ("text", flat(event.get("thought"), note)),
         ]
     responses.add(str(event.get("llm_response_id")))
@@ -189,6 +216,8 @@ def _action_of_sdk(event: dict[str, Any], responses: set[str], note: Note) -> Sa
 
 
 def _matches(record: Mapping[str, Any]) -> bool:
+    if "history" not in record:
+        return is_event(record) and "source" in record and "steps" not in record
     history = record.get("history")
     first = history[0] if isinstance(history, list) and history else None
     if isinstance(first, list):
@@ -196,4 +225,4 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return isinstance(first, dict) and "role" not in first and bool({"action", "observation", "kind"} & set(first))
 
 
-FORMAT = Format("openhands", _matches, per_record(read))
+FORMAT = Format("openhands", _matches, read)

@@ -191,7 +191,7 @@ def _call(part: Mapping[str, Any], said: Said, note: Note) -> None:
         inner, "arguments", "input", "args", "kwargs", "parameters", "action", "queries", "code", "query"
     )
     said.pieces.append(("call", call_text(name, arguments)))
-    said.calls.append(_identity(part, "id", "call_id", "tool_call_id", "toolCallId"))
+    said.calls.append(_identity(part, "call_id", "tool_call_id", "toolCallId", "id"))
     for answer in ("output", "result", "results", "outputs"):  # of what the server called itself
         if part.get(answer):
             said.pieces.append(("result", flat(part[answer], note)))
@@ -441,7 +441,7 @@ def _says_something(value: Any) -> bool:
 
 #: fields of a message that hold what it says, beside `tool_calls`
 _CONTENT = ("content", "value", "parts", "text", "output", "refusal")
-_REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thoughts")
+_REASONING = ("reasoning_content", "reasoning", "thinking", "thinking_blocks", "reasoning_details", "thoughts")
 
 
 def role_of(message: Mapping[str, Any]) -> str | None:
