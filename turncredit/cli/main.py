@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("turncredit.cli.importing:import_", "Import rollouts of verl, TRL, verifiers, ART, rLLM, OpenEnv."),
     "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
+    "score": ("turncredit.cli.score:score_method", "Score a credit method on worlds with exact values and gradients."),
     "show": ("turncredit.cli.results:show", "Show a rollout in the terminal, turn by turn, with its credit."),
     "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
     "where": ("turncredit.cli.where:where", "Show which files a stage reads and writes, or which stage wrote a file."),

@@ -1,0 +1,64 @@
+"""Does the credit find the turns that mattered? Within rollouts, so that knowing who won is worth nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turncredit.audit.score.blocks import Measured, measured
+from turncredit.audit.score.groups import Groups
+from turncredit.stats.bootstrap import ratio, sums_by
+from turncredit.stats.rank_correlation import mean_correlation, within
+
+#: Credits are compared to so many decimals of their standard deviation: what an `eps` in a divisor changes between two
+#: turns is no order of theirs.
+DECIMALS = 3
+
+
+@dataclass(frozen=True)
+class Identification:
+    """Agreement of credit and true advantage, turn by turn.
+
+    rank      Spearman's correlation within rollouts, mean with the weight n - 1; constant credit has 0
+    sign      share of turns that change something whose credit has the right sign; a credit of 0 is half right
+    top       share of rollouts in which the turn whose credit is furthest from the rollout's mean is the one whose true
+              advantage is; ties are shared
+    chance    the same share for a turn picked at random
+    """
+
+    rank: Measured
+    sign: Measured
+    top: Measured
+    chance: Measured
+
+
+def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
+    """The identification of a credit (N). NaN where no turn changes anything."""
+    spread = advantage_N.std()
+    advantage_N = np.round(advantage_N / spread, DECIMALS) if spread > 0 else advantage_N
+    truth_N, rollouts = groups.truth_N, len(groups.length_R)
+    group_R = np.arange(rollouts) // groups.size
+    ranked = within(advantage_N, truth_N, groups.rollout_N, rollouts)
+    ranks = mean_correlation(ranked, group_R, groups.count).sums_GK
+    matters_N = truth_N != 0
+    right_N = np.where(advantage_N == 0, 0.5, np.sign(advantage_N) == np.sign(truth_N))
+    signs = sums_by(groups.group_N, groups.count, matters_N * right_N, matters_N)
+    found_N, true_N = _furthest(groups, advantage_N), _furthest(groups, truth_N)
+    differs_R = np.logical_or.reduceat(~true_N, groups.first_R)
+    hit_R = np.add.reduceat(found_N & true_N, groups.first_R) / np.add.reduceat(found_N, groups.first_R)
+    share_R = np.add.reduceat(true_N, groups.first_R) / groups.length_R
+    tops = sums_by(group_R, groups.count, differs_R * hit_R, differs_R)
+    chances = sums_by(group_R, groups.count, differs_R * share_R, differs_R)
+    return Identification(*(measured(groups, sums_GK, _ratio) for sums_GK in (ranks, signs, tops, chances)))
+
+
+def _ratio(sums_K: np.ndarray) -> float:
+    return float(ratio(sums_K))
+
+
+def _furthest(groups: Groups, x_N: np.ndarray) -> np.ndarray:
+    """Which turns (bool, N) are furthest from their rollout's mean; all of them where they are equal."""
+    mean_R = np.add.reduceat(x_N, groups.first_R) / groups.length_R
+    off_N = np.abs(x_N - mean_R[groups.rollout_N])
+    return off_N >= np.maximum.reduceat(off_N, groups.first_R)[groups.rollout_N] - 1e-9

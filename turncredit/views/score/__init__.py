@@ -1,0 +1,1 @@
+"""A method's score for people: the card in the terminal, its page, and the leaderboard."""

@@ -1,0 +1,72 @@
+"""The leaderboard as a table: in the terminal, and as the page docs/leaderboard.md."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from turncredit.audit.score.card import SIZE
+from turncredit.audit.score.leaderboard import Leaderboard, Scored
+from turncredit.views.score.words import share, times, two
+from turncredit.views.terminal import plain_table
+
+#: Headings of `cells`, in its order, and what each says.
+COLUMNS = {
+    "rank": "rank correlation of credit and A* within rollouts, mean over worlds",
+    "sign": "share of turns that matter whose credit has the right sign",
+    "top": "share of rollouts whose decisive turn stands out most",
+    "cosine": "of the expected gradient and the policy gradient, mean over worlds",
+    "worst": "the smallest cosine, and its world",
+    "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
+    "going on": "deviations paid for going on where it changes nothing; right is 0",
+    "paid": "the same where turns are paid before the end",
+}
+
+
+def cells(one: Scored) -> list[str]:
+    """A method's numbers, in the order of `COLUMNS`."""
+    found = one.summary
+    worst = f"{share(found.worst)} {found.where}".strip()
+    numbers = (two(found.rank), share(found.sign), share(found.top), share(found.cosine), worst, times(found.noise))
+    return [*numbers, two(found.going_on), two(found.going_on_paid)]
+
+
+def print_leaderboard(board: Leaderboard, to: Console) -> None:
+    """Print a row for each method, and one line for those that were not scored."""
+    table = plain_table(["method", *COLUMNS], [False, *[name != "worst" for name in COLUMNS]])
+    for one in board.scored:
+        table.add_row(one.method.name, *cells(one))
+    to.print(table)
+    if board.left_out:
+        to.print(f"not scored: {', '.join(method.name for method, _ in board.left_out)}")
+
+
+def markdown(board: Leaderboard) -> str:
+    """docs/leaderboard.md, as it is committed."""
+    settings = board.scored[0].card
+    lines = [
+        "# Leaderboard: credit methods on exact worlds",
+        "",
+        "Written by `turncredit score --all --markdown docs/leaderboard.md`; [score](score.md) says how to read it.",
+        f"Each number is over the exact worlds, for groups of {SIZE}, with {settings.rollouts:,} rollouts drawn in",
+        f"each (seed {settings.seed}). Ordered by the mean cosine. A high place is no promise of a gain in training.",
+        "",
+        f"| method | {' | '.join(COLUMNS)} |",
+        f"|---|{''.join('---|' if name == 'worst' else '---:|' for name in COLUMNS)}",
+        *(f"| {_name(one)} | {' | '.join(cells(one))} |" for one in board.scored),
+        "",
+        *(f"- *{name}*: {meaning}." for name, meaning in COLUMNS.items()),
+        "- *italics*: a bound, which could not be used in a real environment.",
+        "",
+        "## Not scored here",
+        "",
+        "| method | why |",
+        "|---|---|",
+        *(f"| `{method.name}` | {reason} |" for method, reason in board.left_out),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _name(one: Scored) -> str:
+    name = f"`{one.method.name}`"
+    return f"*{name}*" if one.method.role == "bound" else name

@@ -1,0 +1,57 @@
+"""The card and the leaderboard as self-contained pages: one file, no network, no script."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from turncredit.audit.score.card import SIZE, SIZES, Card, Summary
+from turncredit.audit.score.leaderboard import Leaderboard
+from turncredit.data import provenance
+from turncredit.views.score import draw, leaderboard
+from turncredit.views.score.words import COLUMNS, deviations, honesty, row, verdict
+
+
+def card_page(card: Card, summary: Summary) -> str:
+    """A method's card as HTML."""
+    return _render(
+        "card.html.j2",
+        card=card,
+        verdict=verdict(card, summary),
+        columns=COLUMNS,
+        worlds=[(one, row(one)) for one in card.scored()],
+        dots=draw.dots(card.scored()),
+        scatters=[(one.world, draw.scatter(one.decisions, one.world)) for one in card.scored()],
+        sizes=SIZES,
+        paid=[(one, [deviations(one.going_on[size]) for size in SIZES]) for one in card.worlds if not one.matters],
+        honesty=honesty(card),
+        size=SIZE,
+    )
+
+
+def leaderboard_page(board: Leaderboard) -> str:
+    """The leaderboard as HTML, with each method's sentences."""
+    return _render(
+        "leaderboard.html.j2",
+        columns=leaderboard.COLUMNS,
+        rows=[(one, leaderboard.cells(one), verdict(one.card, one.summary)) for one in board.scored],
+        left_out=board.left_out,
+        plane=draw.plane(board.scored),
+        settings=board.scored[0].card,
+        size=SIZE,
+    )
+
+
+def _render(template: str, **values: Any) -> str:
+    style = (files("turncredit.views.pages") / "templates" / "style.css").read_text(encoding="utf-8")
+    return _environment().get_template(template).render(style=Markup(style), code=provenance.code_version(), **values)
+
+
+@cache
+def _environment() -> Environment:
+    loader = PackageLoader("turncredit.views.score", "templates")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
