@@ -71,7 +71,7 @@ class Card:
     """Everything that is known about a method. `density` is that of decisive turns in the world `dead`."""
 
     method: str
-    summary: str
+    about: str
     worlds: tuple[WorldScore, ...]
     left_out: tuple[LeftOut, ...]
     traits: Traits

@@ -11,8 +11,8 @@ from turncredit.audit.score.groups import Groups
 from turncredit.stats.bootstrap import ratio, sums_by
 from turncredit.stats.rank_correlation import mean_correlation, within
 
-#: Credits are compared to so many decimals of their standard deviation: what an `eps` in a divisor changes between two
-#: turns is no order of theirs.
+#: Credits and advantages are compared to so many decimals of their standard deviation: what an `eps` in a divisor
+#: changes between two turns is no order of theirs.
 DECIMALS = 3
 
 
@@ -35,9 +35,8 @@ class Identification:
 
 def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
     """The identification of a credit (N). NaN where no turn changes anything."""
-    spread = advantage_N.std()
-    advantage_N = np.round(advantage_N / spread, DECIMALS) if spread > 0 else advantage_N
-    truth_N, rollouts = groups.truth_N, len(groups.length_R)
+    advantage_N, truth_N = _in_deviations(advantage_N), _in_deviations(groups.truth_N)
+    rollouts = len(groups.length_R)
     group_R = np.arange(rollouts) // groups.size
     ranked = within(advantage_N, truth_N, groups.rollout_N, rollouts)
     ranks = mean_correlation(ranked, group_R, groups.count).sums_GK
@@ -51,6 +50,12 @@ def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
     tops = sums_by(group_R, groups.count, differs_R * hit_R, differs_R)
     chances = sums_by(group_R, groups.count, differs_R * share_R, differs_R)
     return Identification(*(measured(groups, sums_GK, _ratio) for sums_GK in (ranks, signs, tops, chances)))
+
+
+def _in_deviations(x_N: np.ndarray) -> np.ndarray:
+    """A column in units of its standard deviation, rounded."""
+    spread = x_N.std()
+    return np.round(x_N / spread, DECIMALS) if spread > 0 else x_N
 
 
 def _ratio(sums_K: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from turncredit.views.terminal import plain_table
 
 def print_card(card: Card, summary: Summary, to: Console) -> None:
     """Print the sentences, a row for each world, what going on is paid, and what the method depends on."""
-    to.print(f"{card.method}: {card.summary}\n")
+    to.print(f"{card.method}: {card.about}\n")
     for sentence in verdict(card, summary):
         to.print(f"  {sentence}")
     to.print()
