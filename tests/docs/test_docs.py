@@ -162,6 +162,7 @@ ELSEWHERE = {
     "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
     "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
     "turncredit env searchqa play": "waits for a player",
+    "turncredit env sokoban play": "waits for a player",
     "turncredit env virtualhome play": "waits for a player",
     "turncredit env webshop play": "waits for a player",
     "turncredit check": "compares artifacts with their provenance, which synthetic ones lack; tests/workflow runs it",

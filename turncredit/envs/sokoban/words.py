@@ -1,0 +1,16 @@
+"""Sokoban's wording in prompts."""
+
+from __future__ import annotations
+
+from turncredit.data.env_wording import Words
+from turncredit.envs.sokoban.level import DIRECTIONS
+
+WORDS = Words(
+    setting=(
+        "You play Sokoban: push all boxes onto targets. You can push one box, never two, and cannot pull. # is a wall, "
+        "_ floor, O a target, X a box, P you, √ a box on a target, S you on a target."
+    ),
+    game="Sokoban",
+    examples=DIRECTIONS,
+    templates=DIRECTIONS,
+)
