@@ -12,7 +12,7 @@
 # make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine
 # make test-image  the core image of containers/Containerfile, built with buildah from a base by debootstrap (as root; no
 #                 registry is needed), and the tiny experiment in it; BUILDAH_FLAGS: more for its build (.ci/test-image)
-# make golden OLD=HEAD~1  no result has changed: nine experiments, with the code of a commit and with the present one, must
+# make golden OLD=HEAD~1  no result has changed: its experiments, with the code of a commit and with the present one, must
 #                 give the same bits; ONLY=tiny,run: some of them (tests/golden_runs.py). Kept in build/golden
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-snakemake  the tests of planning on the oldest and the newest Snakemake that are allowed
@@ -27,8 +27,8 @@
 #
 # PYTHON        the interpreter for the environment (3.11 or later)
 # TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
-# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, virtualhome or scienceworld
-#               (only on the command line, because shells have a variable of this name)
+# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, virtualhome, scienceworld,
+#               sokoban (only on the command line, because shells have a variable of this name)
 # CORES         how many cores the experiments use (all)
 
 SHELL := /bin/bash

@@ -145,6 +145,11 @@ EXPERIMENTS: dict[str, Run] = {
     "virtualhome": world(
         "virtualhome", {"rooms": ["bedroom"], "things": [2, 3], "families": ["place"], "horizon": 6}, "has_judge"
     ),
+    "sokoban": world(
+        "sokoban",
+        {"boxes": [1], "sizes": [5], "walls": 0.3, "length": [1, 3], "horizon": 5, "view": "relations"},
+        "has_judge",
+    ),
     "scienceworld": world(
         "scienceworld",
         {"tasks": ["find-non-living-thing"], "horizon": 4},

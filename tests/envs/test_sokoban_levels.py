@@ -158,6 +158,14 @@ def test_the_command_solves_a_file(tmp_path):
     }
 
 
+def test_exported_levels_are_the_generated_ones(tmp_path):
+    path = tmp_path / "out" / "levels.txt"
+    done = CliRunner().invoke(app, ["export", str(path), "--split", "eval", "--count", "7", "--seed", "3"])
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(row["game"])["rows"] for row in make_tasks("eval", 7, 3, Settings())]
+    assert [list(room.draw(start)) for room, start in read_levels(path)] == rows
+
+
 # ---------------------------------------------------------------- equal layouts
 
 

@@ -1,4 +1,4 @@
-"""WebShop, Search-QA and VirtualHome through every stage: warm start, rollouts, judge, credit, update, audit.
+"""The worlds through every stage: warm start, rollouts, judge, credit, update, audit.
 
 The household's tests are in tests/pipeline, ScienceWorld's in tests/envs/test_scienceworld_java.py and AppWorld's in
 tests/rollouts/test_environments.py.
@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "searchqa": {"documents": 240, "facts": 1, "topk": 1},
     "virtualhome": {"rooms": ["bedroom"], "things": [2, 3], "families": ["place"], "horizon": 6},
+    "sokoban": {"boxes": [1], "sizes": [5], "walls": 0.3, "length": [1, 3], "horizon": 5, "view": "relations"},
 }
 METHODS = ("flat_grpo", "has_judge")
 #: What the audit's ground truth does not need; none of it plays.

@@ -1,4 +1,4 @@
-"""The embedded experiments of WebShop, Search-QA and VirtualHome, and what `config/worlds_*.yaml` lay over them."""
+"""The embedded experiments of the worlds, and what `config/worlds_*.yaml` lay over them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from turncredit.data.yaml_files import read_mapping
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
 
-NAMES = ("webshop", "searchqa", pytest.param("virtualhome", marks=needs_virtualhome))
+NAMES = (
+    "webshop",
+    "searchqa",
+    pytest.param("virtualhome", marks=needs_virtualhome),
+    "sokoban",
+)
 TUNING = 30
 """The seed of the tasks on which their settings were found (docs/environments)."""
 
@@ -37,6 +42,7 @@ def test_an_environment_s_experiment_trains_flat_grpo_and_both_bounds_on_seeds_a
         ("webshop", "worlds_webshop"),
         ("searchqa",),
         ("searchqa", "worlds_searchqa"),
+        ("sokoban",),
         pytest.param(("virtualhome",), marks=[needs_virtualhome, pytest.mark.slow]),
     ],
     ids="+".join,

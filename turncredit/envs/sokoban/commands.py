@@ -1,4 +1,4 @@
-"""`turncredit env sokoban`: play and measure Sokoban, and check a file of levels."""
+"""`turncredit env sokoban`: play and measure Sokoban, check a file of levels, write generated ones to one."""
 
 from __future__ import annotations
 
@@ -58,6 +58,25 @@ def check(levels: Annotated[Path, typer.Argument(help="File of levels in the com
     from turncredit.envs.sokoban import bench as timing
 
     print(json.dumps(timing.solved(levels), indent=1))
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="File to write.")],
+    split: Split = "train",
+    count: Annotated[int, typer.Option(min=1, help="Number of levels.")] = 100,
+    seed: Seed = 0,
+) -> None:
+    """Write generated levels in the common text format, which other Sokoban programs read."""
+    from turncredit.data.output_paths import output_file
+    from turncredit.envs.sokoban import make_tasks
+
+    path = output_file(path, (".txt", ".xsb", ".sok"))
+    rows = make_tasks(split, count, seed, Settings())
+    levels = ("\n".join(json.loads(row["game"])["rows"]) for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"; {row['task_id']}\n{level}\n\n" for row, level in zip(rows, levels, strict=True)))
+    print(f"{len(rows)} levels: {path}")
 
 
 def _settings(levels: Path | None) -> Settings:

@@ -64,19 +64,28 @@ class Room:
 
     def draw(self, position: Position) -> tuple[str, ...]:
         """A level's rows in the text format, with walls around the squares."""
-        top, left = (min(square[axis] for square in self.squares) - 1 for axis in (0, 1))
-        bottom, right = (max(square[axis] for square in self.squares) + 1 for axis in (0, 1))
-        grid = [["#"] * (right - left + 1) for _ in range(bottom - top + 1)]
-        for number, (row, column) in enumerate(self.squares):
-            on = number in self.targets
-            if number == position.player:
-                symbol = "+" if on else "@"
-            elif number in position.boxes:
-                symbol = "*" if on else "$"
-            else:
-                symbol = "." if on else " "
-            grid[row - top][column - left] = symbol
+        grid, at = [row.copy() for row in self._empty], self._place
+        for box in position.boxes:
+            row, column = at[box]
+            grid[row][column] = "*" if box in self.targets else "$"
+        row, column = at[position.player]
+        grid[row][column] = "+" if position.player in self.targets else "@"
         return tuple("".join(row) for row in grid)
+
+    @cached_property
+    def _place(self) -> tuple[Square, ...]:
+        """Where `draw` has each square: one row and column of walls come first."""
+        top, left = (min(square[axis] for square in self.squares) - 1 for axis in (0, 1))
+        return tuple((row - top, column - left) for row, column in self.squares)
+
+    @cached_property
+    def _empty(self) -> list[list[str]]:
+        """The symbols of the room without player and boxes."""
+        bottom, right = (max(square[axis] for square in self._place) + 1 for axis in (0, 1))
+        grid = [["#"] * (right + 1) for _ in range(bottom + 1)]
+        for number, (row, column) in enumerate(self._place):
+            grid[row][column] = "." if number in self.targets else " "
+        return grid
 
     @cached_property
     def digest(self) -> str:

@@ -26,18 +26,16 @@ def relations(room: Room, position: Position) -> str:
     Targets that have a box are left out.
     """
     player, boxes = position
-    open_targets = [target for target in room.targets if target not in boxes]
+    targets = [target for target in room.targets if target not in boxes]
     parts = [f"You: {_sides(room, player, boxes)}."]
     for box in boxes:
-        on = box in room.targets
-        targets = (
-            ""
-            if on
-            else "".join(
-                f"{',' * (n > 0) or ';'} target {_from(room, box, target)}" for n, target in enumerate(open_targets)
+        where, sides = _from(room, player, box), _sides(room, box, boxes)
+        if box in room.targets:
+            parts.append(f"Box on target {where}: {sides}.")
+        else:
+            parts.append(
+                f"Box {where}: {sides}; {', '.join(f'target {_from(room, box, target)}' for target in targets)}."
             )
-        )
-        parts.append(f"Box {'on target ' * on}{_from(room, player, box)}: {_sides(room, box, boxes)}{targets}.")
     return " ".join(parts)
 
 
