@@ -43,15 +43,15 @@ def test_the_grid_has_ragen_s_symbols_also_for_player_and_box_on_a_target():
 
 def test_relations_say_where_boxes_and_open_targets_are_and_what_is_beside():
     assert opened(view="relations").reset() == (
-        "You: up wall, left wall. Box 1 right 1 down: right box; target 1 left 1 down, target 2 right 1 down. "
-        "Box 2 right 1 down: left box; target 2 left 1 down, target 1 right 1 down."
+        "You: wall free wall free. "
+        "Box 1 down 1 right: free free free box; target 1 down 1 left, target 1 down 2 right. "
+        "Box 1 down 2 right: free free box free; target 1 down 2 left, target 1 down 1 right."
     )
     env = opened(view="relations", rows=["######", "#@$. #", "# $. #", "######"])
     assert env.step("right").observation == (
-        "You: up wall, down box, right box. Box on target 1 right: up wall. Box 1 down: down wall; target 1 right."
+        "You: wall box free box. Box 0 up 1 right: wall free free free; on a target. "
+        "Box 1 down 0 left: free wall free free; target 0 up 1 right."
     )
-    env = opened(view="relations", rows=["######", "#    #", "# @ $#", "#   .#", "######"])
-    assert env.reset() == "You: free. Box 2 right: right wall; target 1 down."
 
 
 def test_both_views_are_the_grid_and_then_the_relations():

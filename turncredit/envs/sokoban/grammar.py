@@ -17,17 +17,16 @@ from turncredit.envs.sokoban.actions import parse
 from turncredit.envs.sokoban.game import NO_ACTION, REFUSED
 from turncredit.envs.sokoban.level import DIRECTIONS, STEPS, BadLevel, Level, Square, read
 from turncredit.envs.sokoban.planner import DEAD, MOST_POSITIONS, distances_of, positions
-from turncredit.envs.sokoban.view import SHOWN, relations
+from turncredit.envs.sokoban.view import ON_TARGET, SHOWN, relations
 
 _SYMBOL = {shown: symbol for symbol, shown in SHOWN.items()}
 _ROW = re.compile(rf"[{''.join(map(re.escape, _SYMBOL))}]+")
-_BOX = re.compile(r"Box (on target )?((?:\d+ \w+ ?)+): ([^;.]*)((?:[;,] target [^;,.]*)*)\.")
-_TARGET = re.compile(r"target ([^;,.]*)")
+_BOX = re.compile(r"Box ([\w ]+): (\w+ \w+ \w+ \w+); ([^.]*)\.")
 _WAY = re.compile(r"(\d+) (up|down|left|right)")
 
 
 class Box(NamedTuple):
-    """A box: what is beside it (direction to `wall` or `box`), whether it is on a target, where others are from it."""
+    """A box: what is beside it (direction to wall, box or free), whether it is on a target, where others are."""
 
     beside: dict[str, str]
     on_target: bool
@@ -112,7 +111,7 @@ def _away(squares: Sequence[Square]) -> int:
 def _leads_nearer(act: Act, direction: str) -> bool:
     """Whether the player is beside a box that can be pushed this way, towards a target."""
     box = act.boxes.get(STEPS[direction])
-    if box is None or box.on_target or direction in box.beside:
+    if box is None or box.on_target or box.beside[direction] != "free":
         return False
     down, right = STEPS[direction]
     return any(r * down + c * right > 0 for r, c in box.targets)
@@ -137,14 +136,15 @@ def _dead(level: Level | None, boxes: dict[Square, Box]) -> bool:
 def _boxes(text: str) -> dict[Square, Box]:
     """The boxes of a text of relations, by where they are from the player."""
     found = {}
-    for on, where, beside, targets in _BOX.findall(text):
-        sides = dict(side.split(" ") for side in beside.split(", ")) if beside != "free" else {}
-        found[_square(where)] = Box(sides, bool(on), tuple(map(_square, _TARGET.findall(targets))))
+    for where, beside, rest in _BOX.findall(text):
+        sides = dict(zip(DIRECTIONS, beside.split(), strict=True))
+        targets = () if rest == ON_TARGET else tuple(map(_square, rest.split(",")))
+        found[_square(where)] = Box(sides, rest == ON_TARGET, targets)
     return found
 
 
 def _square(text: str) -> Square:
-    """Rows down and columns right, of `2 left 1 up`."""
+    """Rows down and columns right, of `1 up 2 left`."""
     row = column = 0
     for count, way in _WAY.findall(text):
         down, right = STEPS[way]

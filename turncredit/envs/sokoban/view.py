@@ -6,11 +6,11 @@ sides where something is in the way and say where targets are; they say nothing 
 
 from __future__ import annotations
 
-from turncredit.envs.sokoban.level import DIRECTIONS, Position, Room
+from turncredit.envs.sokoban.level import Position, Room
 
 #: symbols of the text format, and those that are shown
 SHOWN = {"#": "#", " ": "_", ".": "O", "*": "√", "$": "X", "@": "P", "+": "S"}
-_FREE = "free"
+ON_TARGET = "on a target"
 
 
 def grid(room: Room, position: Position) -> str:
@@ -19,38 +19,29 @@ def grid(room: Room, position: Position) -> str:
 
 
 def relations(room: Room, position: Position) -> str:
-    """The player's surroundings; then each box, seen from the player, with its own; then targets, seen from it.
+    """What is beside the player; then each box: where it is from the player, what is beside it, where targets are.
 
-    You: up wall, left box. Box 2 left: down wall; target 1 right 2 up. Box on target 1 up: free.
+    You: wall free free box. Box 0 up 1 right: free free free wall; target 2 down 1 left.
 
-    Targets that have a box are left out.
+    Sides are listed in the order up, down, left, right; they are a wall, a box or free. Of a box on a target no targets
+    are listed, and no targets that have a box. Equal parts have equal lengths, which a small policy learns sooner.
     """
     player, boxes = position
     targets = [target for target in room.targets if target not in boxes]
     parts = [f"You: {_sides(room, player, boxes)}."]
     for box in boxes:
-        where, sides = _from(room, player, box), _sides(room, box, boxes)
-        if box in room.targets:
-            parts.append(f"Box on target {where}: {sides}.")
-        else:
-            parts.append(
-                f"Box {where}: {sides}; {', '.join(f'target {_from(room, box, target)}' for target in targets)}."
-            )
+        open_targets = ", ".join(f"target {_from(room, box, target)}" for target in targets)
+        rest = ON_TARGET if box in room.targets else open_targets
+        parts.append(f"Box {_from(room, player, box)}: {_sides(room, box, boxes)}; {rest}.")
     return " ".join(parts)
 
 
 def _sides(room: Room, square: int, boxes: tuple[int, ...]) -> str:
-    found = []
-    for direction, beside in zip(DIRECTIONS, room.beside, strict=True):
-        if beside[square] < 0:
-            found.append(f"{direction} wall")
-        elif beside[square] in boxes:
-            found.append(f"{direction} box")
-    return ", ".join(found) or _FREE
+    around = (beside[square] for beside in room.beside)
+    return " ".join("wall" if side < 0 else "box" if side in boxes else "free" for side in around)
 
 
 def _from(room: Room, one: int, other: int) -> str:
-    """Where another square is: `2 left 1 up`."""
+    """Where another square is: `1 up 2 left`."""
     down, right = (b - a for a, b in zip(room.squares[one], room.squares[other], strict=True))
-    ways = ((right, "right"), (-right, "left"), (down, "down"), (-down, "up"))
-    return " ".join(f"{count} {way}" for count, way in ways if count > 0)
+    return f"{abs(down)} {'down' if down > 0 else 'up'} {abs(right)} {'right' if right > 0 else 'left'}"
