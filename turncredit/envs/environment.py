@@ -21,6 +21,7 @@ from turncredit.data.strict_model import Closed
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.judging import TRIAGE, Grammar, Rubric
 from turncredit.envs.protocol import METHODS_OF, Env, Expert, Rng, Step
+from turncredit.envs.tools import Toolbox
 from turncredit.errors import UserError
 
 Row = Mapping[str, Any]
@@ -74,6 +75,10 @@ class Environment:
     random_command  (env, rng) -> a random action, possibly a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
 
+    Tools:
+    tools           the tools that its actions call (`turncredit.envs.tools`): `step` then takes a call in words and in
+                    JSON. None: its actions are declared by their forms alone (`words.templates`)
+
     Answers:
     gold_answer     (row, settings) -> an action that gives the right answer, and the answer as it stands in this
                     action, for methods that ask how likely a policy makes it; only where tasks are questions
@@ -114,6 +119,8 @@ class Environment:
     expert_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     random_command: Callable[[Any, Rng], str] | None = None
     slip_command: Callable[[Any, Rng], str] | None = None
+
+    tools: Toolbox | None = None
 
     gold_answer: Callable[[Row, Any], tuple[str, str]] | None = None
 
