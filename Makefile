@@ -3,7 +3,7 @@
 #               two cores); make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
-# make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
+# make fuzz     28,000 random tables, configurations, damaged files and conversations at the desk for the readers (minutes)
 # make chaos    hundreds of faults (kill -9, full disk, damaged files, ...) injected into a tiny experiment, in /tmp/turncredit-chaos
 # make test-long  the tests that take a minute each, which make test leaves out
 # make test-fast  the tests to use while developing (about a minute): no experiment, no Snakemake, no reference engine
@@ -27,7 +27,7 @@
 #
 # PYTHON        the interpreter for the environment (3.11 or later)
 # TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
-# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, virtualhome, scienceworld,
+# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, desk, virtualhome, scienceworld,
 #               sokoban (only on the command line, because shells have a variable of this name)
 # CORES         how many cores the experiments use (all)
 

@@ -150,6 +150,11 @@ EXPERIMENTS: dict[str, Run] = {
         {"boxes": [1], "sizes": [5], "walls": 0.3, "length": [1, 3], "horizon": 5, "view": "relations"},
         "has_judge",
     ),
+    "desk": world(
+        "desk",
+        {"families": ["cancel"], "forbidden": 0, "told": 1, "rules": "same", "digits": 2, "horizon": 7},
+        "has_judge",
+    ),
     "scienceworld": world(
         "scienceworld",
         {"tasks": ["find-non-living-thing"], "horizon": 4},

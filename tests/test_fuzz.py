@@ -1,6 +1,6 @@
 """Readers meet anything: random tables near the schema, random text near a configuration, random bytes near Parquet.
 
-Each is accepted and then right, or refused with one line. `make fuzz` runs thousands of examples of each property,
+So does the desk, whose actions are calls in words and in JSON. Each is accepted and then right, or refused with one line. `make fuzz` runs thousands of examples of each property,
 `make test` a hundred.
 """
 
@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 from benchmarks.credit import synthetic
 from tests import tiny
 from tests.importers.any_records import near_records
-from turncredit import config
+from turncredit import config, envs
 from turncredit.bridges import importers
 from turncredit.bridges.importers.base import Options
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.data import provenance, tables
 from turncredit.data.turns import Turns
 from turncredit.data.yaml_files import read_mapping
+from turncredit.envs.tools import Call
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
 
@@ -276,3 +277,58 @@ def test_any_record_is_imported_or_skipped_by_name(data: st.DataObject, forced: 
             assert table.num_rows == report.turns
             said = " ".join(report.lines())
         assert not any(word in said for word in ("Error", "Exception", "Traceback", "object has no attribute"))
+# ------------------------------------------------------------------------------------------------------- tool calls
+
+DESK = envs.load("desk")
+CASES = DESK.make_tasks("train", 24, 0, DESK.Settings())
+JSON = st.recursive(CELLS.filter(lambda value: not isinstance(value, bytes)), st.lists, max_leaves=3)
+
+
+@st.composite
+def near_calls(draw) -> tuple[int, list[str]]:
+    """A case, and its plan with changes in every action: words cut, repeated and swapped, JSON of other types."""
+    row = draw(st.integers(0, len(CASES) - 1))
+    env = DESK.open_task(CASES[row], DESK.Settings())
+    env.reset()
+    return row, [draw(near_call(action)) for action in env.oracle()]
+
+
+@st.composite
+def near_call(draw, action: str) -> str:
+    """A text near an action in either spelling; one in three is as it was."""
+    call = DESK.tools.read(action)
+    kind = draw(st.sampled_from(["whole", "words", "json", "any"]))
+    if kind == "whole":
+        return draw(st.sampled_from([action, DESK.tools.json(call)]))
+    if kind == "any":
+        return draw(st.text(max_size=40))
+    if kind == "words":
+        words = action.split()
+        words[draw(st.integers(0, len(words) - 1))] = draw(
+            st.sampled_from(["", "order", "of", "to", "O1", "{}", "\ud800"])
+        )
+        return " ".join(words)
+    given = json.loads(DESK.tools.json(call))
+    part = draw(st.sampled_from([given, given["arguments"]]))
+    part[draw(st.sampled_from([*part, "name", "order", "change"]))] = draw(JSON | st.just({}) | st.just([[]]))
+    text = json.dumps(given)
+    return text[: draw(st.integers(1, len(text)))] if draw(st.booleans()) else text
+
+
+@slowly
+@given(near_calls())
+def test_a_text_near_a_tool_call_is_done_or_refused_with_one_line_that_can_be_stored(near):
+    row, actions = near
+    env = DESK.open_task(CASES[row], DESK.Settings())
+    env.reset()
+    for action in actions:
+        before, read = env.snapshot(), DESK.tools.read(action)
+        step = env.step(action)
+        assert step.valid <= isinstance(read, Call)
+        assert step.valid or env.snapshot() == before._replace(turns=before.turns + 1)
+        assert step.observation.isascii()
+        assert "\n" not in step.observation
+        assert 0 <= env.progress() <= 1
+        assert (env.distance() == 0) == step.success
+        if step.done:
+            break

@@ -51,7 +51,7 @@ class Amount(NamedTuple):
     continuations: int = 640
 
 
-NAMES = {name: Amount() for name in ("household", "webshop", "searchqa", "virtualhome", "scienceworld")}
+NAMES = {name: Amount() for name in ("household", "webshop", "searchqa", "desk", "virtualhome", "scienceworld")}
 NAMES["virtualhome"] = Amount(alone=1000, together=20, continuations=128)
 NAMES["sokoban"] = Amount()
 NAMES["scienceworld"] = Amount(alone=40, together=3, continuations=4)

@@ -164,6 +164,7 @@ ELSEWHERE = {
     "turncredit env searchqa play": "waits for a player",
     "turncredit env sokoban play": "waits for a player",
     "turncredit env virtualhome play": "waits for a player",
+    "turncredit env desk play": "waits for a player",
     "turncredit env webshop play": "waits for a player",
     "turncredit check": "compares artifacts with their provenance, which synthetic ones lack; tests/workflow runs it",
     "turncredit show valid_turns": "shows the results of the run above it",

@@ -25,11 +25,15 @@ from turncredit.errors import UserError
 
 
 class World(NamedTuple):
-    """Settings of small games; in how many of 40 the expert succeeds when it is disturbed; what a won one ends with."""
+    """Settings of small games; in how many of 40 the expert succeeds when it is disturbed; what a won one ends with.
+
+    `horizon` is the shortest that its settings allow, from 3 on.
+    """
 
     small: dict[str, Any]
     recovers: int
     won: str
+    horizon: int = 3
 
 
 WORLDS = {
@@ -38,6 +42,7 @@ WORLDS = {
     "searchqa": World({"documents": 60, "hops": (1, 3)}, 40, "The answer is right."),
     "virtualhome": World({}, 38, "The goal is reached."),
     "sokoban": World({"length": (4, 10)}, 20, "The level is solved."),
+    "desk": World({}, 40, "The database is as it should be.", horizon=13),
 }
 ANY = [pytest.param(name, marks=needs_virtualhome if name == "virtualhome" else ()) for name in WORLDS]
 SLOW = (needs_virtualhome, pytest.mark.slow)
@@ -115,8 +120,9 @@ def test_rollouts_are_the_same_in_another_process_with_another_hash_seed():
 
 @any_world
 def test_a_rollout_ends_at_its_horizon_and_stepping_on_is_an_error(name):
-    env, action = opened(name, horizon=3), envs.load(name).random_action(opened(name), random.Random(0))
-    assert [env.step(action).done for _ in range(3)] == [False, False, True]
+    horizon = WORLDS[name].horizon
+    env, action = opened(name, horizon=horizon), envs.load(name).random_action(opened(name), random.Random(0))
+    assert [env.step(action).done for _ in range(horizon)] == [False] * (horizon - 1) + [True]
     with pytest.raises(RuntimeError, match="ended"):
         env.step(action)
     env.reset()
@@ -185,6 +191,9 @@ def test_no_text_makes_an_action_crash_and_what_is_refused_has_failed_and_change
         f"walk to {text}",
         f"[GRAB] <{text}> (1)",
         f"take {text}",
+        f"open order {text}",
+        f"confirm {text}",
+        json.dumps({"name": "ask", "arguments": {"about": text}}),
     ):
         there = state(env)
         step = env.step(action)
@@ -252,6 +261,7 @@ def test_a_person_can_play_to_the_end_with_hints(name):
         pytest.param("virtualhome", "--count 2 --steps 10", {"steps": 20}, marks=SLOW, id="virtualhome"),
         pytest.param("searchqa", "--count 6 --together 4", {"tasks": 6, "expert_success": 1.0}, id="searchqa"),
         pytest.param("sokoban", "--count 3 --steps 10", {"games": 3, "steps": 30}, id="sokoban"),
+        pytest.param("desk", "--count 6 --steps 10", {"steps": 60, "expert_success": 1.0}, id="desk"),
     ],
 )
 def test_the_benchmark_prints_speeds_as_json(name, words, figures):

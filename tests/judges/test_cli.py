@@ -66,7 +66,7 @@ def test_json_lines_keep_their_texts_and_may_be_long(tmp_path: Path) -> None:
     assert tables.read(tmp_path / "l.parquet").column("group_id").to_pylist() == ["2024-01-01"] * 2
 
 
-@pytest.mark.parametrize("env", ["alfworld", "webshop", "virtualhome", "searchqa", "sokoban"])
+@pytest.mark.parametrize("env", ["alfworld", "webshop", "virtualhome", "searchqa", "sokoban", "desk"])
 def test_the_environments_with_a_grammar_are_known_by_name(env: str, tmp_path: Path) -> None:
     pq.write_table(turns_table(env=env), tmp_path / "t.parquet")
     judge("label", "--turns", tmp_path / "t.parquet", "--out", tmp_path / "l.parquet")

@@ -599,7 +599,7 @@ def test_a_smaller_window_forgets_sooner() -> None:
 
 def test_any_text_as_action_goal_and_observation_gets_a_role() -> None:
     odd = ["", "\n", "click[", "search[]", "<search>", "[SEP]", "take  from ", "go to ", "$$", "{}", "é\u2028"]
-    for env in ("household", "webshop", "searchqa", "sokoban"):
+    for env in ("household", "webshop", "searchqa", "sokoban", "desk"):
         for text in odd:
             window = Window(env, text, (Turn(text, text),), Turn(text, text), (Turn(text, text),))
             assert judge_window(window)[0] in "DENR"

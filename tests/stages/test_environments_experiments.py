@@ -15,6 +15,7 @@ from turncredit.pipeline.plan import Plan, load
 NAMES = (
     "webshop",
     "searchqa",
+    "desk",
     pytest.param("virtualhome", marks=needs_virtualhome),
     "sokoban",
 )
@@ -43,6 +44,7 @@ def test_an_environment_s_experiment_trains_flat_grpo_and_both_bounds_on_seeds_a
         ("searchqa",),
         ("searchqa", "worlds_searchqa"),
         ("sokoban",),
+        ("desk",),
         pytest.param(("virtualhome",), marks=[needs_virtualhome, pytest.mark.slow]),
     ],
     ids="+".join,
