@@ -1,7 +1,7 @@
 """Readers meet anything: random tables near the schema, random text near a configuration, random bytes near Parquet.
 
-So does the desk, whose actions are calls in words and in JSON. Each is accepted and then right, or refused with one line. `make fuzz` runs thousands of examples of each property,
-`make test` a hundred.
+So does the desk, whose actions are calls in words and in JSON. Each is accepted and then right, or refused with one
+line. `make fuzz` runs thousands of examples of each property, `make test` a hundred.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,11 @@ from turncredit.envs.desk import ENVIRONMENT, Expert, Settings, make_tasks, open
 from turncredit.envs.desk import customer as customers
 from turncredit.envs.desk.generate import FORBIDDEN, SPLITS, generate
 from turncredit.envs.desk.grammar import judge, read_goal, read_turn
-from turncredit.envs.desk.shop import ALLOW, Rules, decide, from_text
-from turncredit.envs.desk.tools import SETTLES
+from turncredit.envs.desk.shop import ALLOW, REFUSE, Rules, decide, from_text
+from turncredit.envs.desk.tools import KIND_OF, SETTLES, TOOLS
 from turncredit.envs.desk.world import NO_CUSTOMER, RECORDED
 from turncredit.envs.judging import Turn
+from turncredit.envs.tools import Call
 from turncredit.errors import UserError
 
 DEFAULT = Settings()
@@ -35,7 +37,7 @@ def test_splits_share_no_case_and_families_take_turns():
     assert len({row["game"] for row in made}) == len({row["task_id"] for row in made}) == len(made)
     found = Counter(row["family"] for row in make_tasks("train", 600, 0, DEFAULT))
     assert set(found) == {*DEFAULT.families, FORBIDDEN}
-    assert 0.25 * 600 < found[FORBIDDEN] < 0.42 * 600  # two in five of the five families of one request
+    assert 0.33 * 600 < found[FORBIDDEN] < 0.5 * 600  # half of the five families of one request
     assert found["several"] == 100
 
 
@@ -187,3 +189,41 @@ def test_the_rule_judge_has_a_role_for_any_text():
         for goal in (GOAL, text):
             turn = read_turn(Turn(text, text))
             assert judge(read_goal(goal), (turn, turn), turn, ())[0] in "DENR"
+
+
+# ---------------------------------------------------------------- simple rules
+
+
+class Obliging(Expert):
+    """Does whatever the customer wants, with everything heard and confirmed."""
+
+    verdict = ALLOW
+
+    def _serve(self, request, customer):
+        call = super()._serve(request, customer)
+        if call.tool not in (*SETTLES, *KIND_OF) and call.tool != "confirm":
+            return call
+        if self.verdict != ALLOW:
+            return Call(f"{self.verdict}_order", (request.order,))
+        change = request.change()
+        return change if change in self._agreed else Call("confirm", (TOOLS.text(change),))
+
+
+class Refusing(Obliging):
+    """Refuses everything, once it is heard."""
+
+    verdict = REFUSE
+
+
+def share_won(expert, settings, count=400):
+    """The share of cases of `eval` that a player settles."""
+    won = 0
+    for row in make_tasks("eval", count, 0, settings):
+        turns = play(replace(ENVIRONMENT, expert=expert), row, settings)
+        won += turns[-1].step.success
+    return won / count
+
+
+@pytest.mark.parametrize(("player", "least", "most"), [(Obliging, 0.42, 0.58), (Refusing, 0.2, 0.4), (Expert, 1, 1)])
+def test_whoever_does_not_read_the_rules_settles_no_more_than_about_half_of_the_cases(player, least, most):
+    assert least <= share_won(player, DEFAULT) <= most

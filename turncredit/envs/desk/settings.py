@@ -22,7 +22,7 @@ class Settings(Closed):
 
     families: Annotated[tuple[Family, ...], Field(min_length=1)] = FAMILIES
     """Families of tasks; they take turns. `several` is two requests of different kinds."""
-    forbidden: Annotated[float, Field(ge=0, le=1)] = 0.4
+    forbidden: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of cases that the rules forbid, wholly or in part: they end with a refusal or a transfer."""
     told: Annotated[float, Field(ge=0, le=1)] = 0.3
     """How likely the customer tells her name at first, and how likely the numbers of her orders."""
