@@ -13,7 +13,7 @@ from turncredit.envs.desk.customer import YES
 from turncredit.envs.desk.reading import Known, read_goal, read_reply
 from turncredit.envs.desk.shop import ALLOW, Customer, Order, Request, Stock, decide
 from turncredit.envs.desk.tools import FINAL, KINDS, TOOLS, TOPICS, argument
-from turncredit.envs.desk.world import RECORDED, State
+from turncredit.envs.desk.world import RECORDED
 from turncredit.envs.protocol import Rng
 from turncredit.envs.tools import Call
 from turncredit.errors import UserError
@@ -27,11 +27,6 @@ class Task(Protocol):
 
 class Run(Task, Protocol):
     """What noise may know of one."""
-
-    @property
-    def state(self) -> State:
-        """The rollout's state."""
-        ...
 
     def admissible(self) -> Sequence[str]:
         """The calls that are allowed now."""

@@ -59,7 +59,14 @@ class Desk:
         self.case, self.settings = case, settings
         self.goal = case.text
         self._start = State(
-            0, frozenset(case.opening), False, *(frozenset[str](),) * 2, frozenset(), frozenset(), False
+            turns=0,
+            told=frozenset(case.opening),
+            found=False,
+            opened=frozenset(),
+            checked=frozenset(),
+            agreed=frozenset(),
+            log=frozenset(),
+            closed=False,
         )
         self._state = self._start
 
@@ -80,11 +87,6 @@ class Desk:
 
     def close(self) -> None:
         """Nothing to release."""
-
-    @property
-    def state(self) -> State:
-        """The state, for the expert's noise."""
-        return self._state
 
     @property
     def won(self) -> bool:
