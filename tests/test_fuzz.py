@@ -277,6 +277,8 @@ def test_any_record_is_imported_or_skipped_by_name(data: st.DataObject, forced: 
             assert table.num_rows == report.turns
             said = " ".join(report.lines())
         assert not any(word in said for word in ("Error", "Exception", "Traceback", "object has no attribute"))
+
+
 # ------------------------------------------------------------------------------------------------------- tool calls
 
 DESK = envs.load("desk")
