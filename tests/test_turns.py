@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import re
+import uuid
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
-from turncredit.data.columns import only_value
+from turncredit.data import tables
+from turncredit.data.columns import as_table, only_value
 from turncredit.data.turns import SideTable, Turns, cell_stats
 from turncredit.errors import UserError
 
@@ -49,6 +53,59 @@ def test_a_table_may_be_a_mapping_an_arrow_table_or_a_frame(kind: str) -> None:
     turns = Turns(given_as)
     assert turns.reward_N.tolist() == [0, 1, 0, 0, 0, 2]
     assert turns.codes("observation", "test").tolist() == [0, 1, 0, 0, 2, 0]
+
+
+class Lazy:
+    """A lazy frame, as polars has them."""
+
+    def collect(self) -> pa.Table:
+        return pa.table(SMALL)
+
+
+IDS = [str(uuid.UUID(int=number)) for number in range(2)]
+
+
+def test_a_lazy_frame_is_collected() -> None:
+    assert Turns(Lazy()).reward_N.tolist() == [0, 1, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.array(["a", "b"], pa.string_view()),
+        pa.array(["a", "b"], pa.json_()),
+        pa.array(pd.Categorical(["a", "b"])),
+    ],
+    ids=["a dictionary", "a view", "JSON", "a category"],
+)
+def test_columns_of_other_programs_types_are_text_in_frames_and_in_files(column: pa.Array, tmp_path: Path) -> None:
+    found = as_table(pa.table({"name": column}), "test")
+    assert found["name"].type in (pa.string(), pa.large_string())
+    assert found["name"].to_pylist() == ["a", "b"]
+    pq.write_table(pa.table({"name": column}), tmp_path / "a.parquet")
+    assert tables.read(tmp_path / "a.parquet")["name"].type in (pa.string(), pa.large_string())
+
+
+def test_uuids_are_text_and_views_of_lists_are_lists() -> None:
+    rows = {"id": pa.array([uuid.UUID(one).bytes for one in IDS], pa.uuid())}
+    rows["ids"] = pa.array([["a"], []], pa.list_view(pa.string_view()))
+    found = as_table(pa.table(rows), "test")
+    assert found.to_pydict() == {"id": IDS, "ids": [["a"], []]}
+    assert found["ids"].type == pa.list_(pa.string())
+
+
+def test_a_column_name_twice_is_one_line(tmp_path: Path) -> None:
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    for given_as in (
+        lambda: as_table(twice, "t"),
+        lambda: as_table(frame, "t"),
+        lambda: tables.read(tmp_path / "a.parquet"),
+    ):
+        with pytest.raises(UserError, match="two columns are called 'a'; give each a name of its own"):
+            given_as()
 
 
 def test_ids_may_be_whole_numbers_and_then_sort_as_numbers() -> None:

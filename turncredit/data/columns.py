@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,64 @@ NOISE = 1e-9
 def as_table(table: Any, where: str) -> pa.Table:
     """An Arrow table from an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns."""
     if isinstance(table, pa.Table):
-        return table
+        return plain(table, where)
     if isinstance(table, str | Path):
         raise UserError(
             f"{where}: a path is not a table; read it first, as with pyarrow.parquet.read_table({str(table)!r})"
         )
+    if hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__"):
+        table = table.collect()  # a lazy frame of polars
     try:
         if hasattr(table, "iloc"):
-            return pa.Table.from_pandas(table, preserve_index=False)
-        if hasattr(table, "__arrow_c_stream__"):
-            return _without_views(pa.table(table))
-        return pa.table(dict(table))
+            _check_names([str(name) for name in table.columns], where)
+            read = pa.Table.from_pandas(table, preserve_index=False)
+        elif hasattr(table, "__arrow_c_stream__"):
+            read = pa.table(table)
+        else:
+            read = pa.table(dict(table))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise UserError(f"{where}: cannot be read as a table of columns: {error}") from None
+    return plain(read, where)
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """The table with text as `string`: polars hands over string views, which few of Arrow's kernels know."""
+def plain(table: pa.Table, where: str) -> pa.Table:
+    """The table with columns of plain types, whoever wrote it: the one place where what is read is normalised.
+
+    Dictionaries (pandas' categories) become their values, views of text and lists text and lists, and extension types
+    what they store: JSON text, UUIDs text of 36 characters. Raises UserError for a name that two columns have.
+    """
+    _check_names(table.column_names, where)
     for place, field in enumerate(table.schema):
-        if field.type == pa.string_view():
-            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+        column = table.column(place)
+        if field.type == pa.uuid():
+            column = pa.chunked_array([[None if one is None else str(one) for one in column.to_pylist()]], pa.string())
+        elif isinstance(field.type, pa.BaseExtensionType):
+            chunks = [chunk.storage for chunk in column.chunks]
+            column = pa.chunked_array(chunks, field.type.storage_type)
+        kind = _plain_type(column.type)
+        if kind != field.type:
+            table = table.set_column(place, pa.field(field.name, kind, field.nullable), column.cast(kind))
     return table
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if kind == pa.string_view():
+        return pa.string()
+    if kind == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_large_list_view(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return kind
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise UserError(f"{where}: two columns are called '{twice}'; give each a name of its own")
 
 
 def lists_in(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turncredit.data.columns import plain
 from turncredit.data.files import new_file
 from turncredit.errors import UserError, nearest
 
@@ -252,6 +253,7 @@ def read(
         table = file.read(columns=None if columns is None else [*columns, *(one for one in optional if one in have)])
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(_damaged(path, error)) from None
+    table = plain(table, str(path))
     if name is not None and table.num_rows != meta.get("rows", table.num_rows):
         raise TableError(_damaged(path, ValueError(f"{table.num_rows} of its {meta['rows']} rows are found")))
     if name is not None and columns is None:
