@@ -367,7 +367,8 @@ def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool
         hint = nearest(name, table.column_names)
         raise UserError(f"{where}: {method} needs the column '{name}', which the table does not have{hint}")
     if (count := table.column(name).null_count) and not nulls:
-        raise UserError(f"{where}: {method} needs the column '{name}', which has {count} null values")
+        hint = "; turncredit import --rewards FILE gives rewards" if name == "reward" else ""
+        raise UserError(f"{where}: {method} needs the column '{name}', which has {count} null values{hint}")
 
 
 def check_logprobs(table: pa.Table, where: str) -> None:

@@ -1,6 +1,6 @@
 """verifiers v0 and other pairs of prompt and completion: `prompt`, `completion`, `reward`, and often `example_id`.
 
-Both are text or messages. Source: verifiers 0.1.8, `verifiers/utils/eval_utils.py`. Rollouts of an example are a group;
+Both are text or messages. Source: verifiers 0.1, `verifiers/utils/eval_utils.py`. Rollouts of an example are a group;
 without one, those with the same prompt.
 """
 

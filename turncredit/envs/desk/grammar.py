@@ -52,6 +52,11 @@ def read_turn(turn: Turn) -> Act:
     return Act(text, None if isinstance(call, str) else call, turn.observation, reading.read_reply(turn.observation))
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return read_turn(turn).call is not None
+
+
 def judge(goal: Goal | None, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     del after  # what comes later does not change what an action was

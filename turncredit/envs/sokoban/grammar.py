@@ -71,6 +71,11 @@ def read_turn(turn: Turn) -> Act:
     return Act(text, direction, refused or not direction, shown, boxes, _dead(level, boxes))
 
 
+def knows(turn: Turn) -> bool:
+    """Whether a turn's action has a form that the environment knows."""
+    return bool(read_turn(turn).direction)
+
+
 def judge(goal: str, before: Sequence[Act], now: Act, after: Sequence[Act]) -> tuple[str, str]:
     """The role of `now`, and the evidence for it."""
     del goal, after  # all levels have the same goal, and what comes later does not change what an action was
