@@ -315,6 +315,18 @@ def verifiers_v0(folder: Path) -> Path:
     return lines(folder / "results.jsonl", rows)
 
 
+def transcript(folder: Path) -> Path:
+    rows: list[dict[str, Any]] = []
+    for number in range(4):
+        rows.append({"type": "summary", "sessionId": f"s{number}"})
+        for place, message in enumerate(messages(number)):
+            kind = "assistant" if message["role"] == "assistant" else "user"
+            content = [{"type": "text", "text": message["content"]}]
+            inner = {"role": kind, "content": content, "id": f"m{place}"}
+            rows.append({"type": kind, "message": inner, "sessionId": f"s{number}", "uuid": f"{number}-{place}"})
+    return lines(folder / "session.jsonl", rows)
+
+
 def who_and_when_record(number: int) -> dict[str, Any]:
     said = texts(number)
     names = ("human", "Planner", "Computer_terminal", "Worker", "Computer_terminal")
@@ -350,16 +362,17 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
         agent_lightning,
         verifiers_v0,
         who_and_when,
+        transcript,
         jsonl,
     )
 }
 #: formats that hold no rewards
-REWARDLESS = ("atif", "swe-agent", "mini-swe-agent", "openhands", "who-and-when")
+REWARDLESS = ("atif", "swe-agent", "mini-swe-agent", "openhands", "who-and-when", "transcript")
 
 
 def rewards_beside(folder: Path, name: str) -> Path | None:
     """A file with the rewards of a format that holds none, by the ids that its rollouts get."""
-    ids = {"openhands": "output:{}"}
+    ids = {"openhands": "output:{}", "transcript": "s{}"}
     start = 1 if name == "openhands" else 0
     rows = {ids.get(name, "r{}").format(number + start): reward for number, reward in enumerate(REWARDS)}
     path = folder / "rewards.json"

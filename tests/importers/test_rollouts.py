@@ -277,3 +277,21 @@ def test_every_rollout_is_there_with_its_return_whatever_its_ids(
     last = found.filter(pa.compute.equal(found["turn"], 1))
     assert last["reward"].to_pylist() == [row["reward"] for row in rows]
     assert len(set(zip(last["group_id"].to_pylist(), last["rollout_id"].to_pylist(), strict=True))) == len(rows)
+
+
+def test_an_id_that_may_be_a_tasks_drops_no_rollout(tmp_path: Path) -> None:
+    """`id` is read as the rollout's, for want of another; two rollouts of one task have it."""
+    rows = [{"id": "t", "messages": files.messages(0), "reward": reward} for reward in (0, 1)]
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", rows))
+    assert (report.rollouts, report.skipped) == (2, {})
+    assert sorted(set(found["rollout_id"].to_pylist())) == ["t", "t/mine:2"]
+
+
+def test_records_that_are_the_parts_of_one_message_are_one_turn(tmp_path: Path) -> None:
+    said = {"role": "assistant", "id": "m"}
+    parts = [{"type": "text", "text": "ok"}, {"type": "tool_use", "id": "c", "name": "look", "input": {}}]
+    rows = [{"type": "user", "message": {"role": "user", "content": "go"}}]
+    rows += [{"type": "assistant", "message": {**said, "content": [part]}} for part in parts]
+    found, _ = imported(files.lines(tmp_path / "session.jsonl", rows))
+    assert found["response_text"].to_pylist() == ["ok\nlook {}"]
+    assert found["rollout_id"].to_pylist() == ["session"]

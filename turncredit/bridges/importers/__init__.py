@@ -30,6 +30,7 @@ from turncredit.bridges.importers import (
     table,
     tau2,
     tau_bench,
+    transcript,
     trl,
     verifiers,
     verifiers_v0,
@@ -79,6 +80,7 @@ FORMATS: dict[str, Format] = {
         nemo_gym,
         agent_lightning,
         verifiers_v0,
+        transcript,
         jsonl,
     )
 }
@@ -118,12 +120,9 @@ def run(
     with _files(paths) as files:
         report = Report(strict=strict, files=len(files))
         config = {"from": name, "map": dict(mapping), **_chosen(options)}
-        inputs = {file.label: file.path for file in files}
+        inputs = {file.label: file.path for file in files} | ({} if rewards is None else {"--rewards": rewards})
         made_by = provenance.record("import", config=config, inputs=inputs)
-        try:
-            table.write(_rollouts(files, name, report, options, given), out, report, made_by, options)
-        except NothingRead as error:
-            raise UserError(str(error)) from None
+        table.write(_rollouts(files, name, report, options, given), out, report, made_by, options)
     return report
 
 
@@ -132,10 +131,6 @@ def _chosen(options: Options) -> dict[str, Any]:
     chosen = {one.name: getattr(options, one.name) for one in fields(options) if one.name != "mapping"}
     differ = {name: value for name, value in chosen.items() if value != getattr(Options(), name)}
     return {name: value.pattern if isinstance(value, re.Pattern) else value for name, value in differ.items()}
-
-
-class NothingRead(UserError):
-    """No file has a rollout; the message says why."""
 
 
 def _check(name: str | None, options: Options) -> None:
@@ -164,7 +159,7 @@ def _rollouts(
             yield rollout
     _check_mapped(report, options.mapping)
     if not number:
-        raise NothingRead(_nothing(files, report))
+        raise UserError(_nothing(files, report))
     if rewards is not None:
         rewards.check(report)
     if report.rollouts_in_parts and report.unattributed_skips:

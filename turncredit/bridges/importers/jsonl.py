@@ -80,6 +80,7 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file, or, where records are turns, their parts."""
     report = context.report
     found = Found(context.options.mapping, report)
+    usual: set[int] = set()
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         found.check(row)
@@ -99,6 +100,11 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
             if rollout is None:
                 report.note(BY_FILE)
                 rollout = place_of(where, context)
+            elif not found.names_itself(row, "rollout_id"):
+                if hash((group, rollout)) in usual:  # it may be a task's id, so nothing is dropped for it
+                    report.note("an id that is read as rollout_id came before: the record's place is added to it")
+                    rollout = f"{rollout}/{place_of(where, context)}"
+                usual.add(hash((group, rollout)))
             yield Rollout(group, rollout, turns, where, done, columns)
             return
         yield _turn(where, row, found, columns, done)
@@ -189,6 +195,10 @@ class Found:
         if value is None and key not in self.names and key not in row:
             return None
         return needed_id(value, name)
+
+    def names_itself(self, row: Mapping[str, Any], key: str) -> bool:
+        """Whether `--map` or a field of that name says `key`, and no other usual name."""
+        return key in self.names or key in row
 
     def messages(self, row: Mapping[str, Any]) -> Any:
         """The messages of a record; None where it is a turn."""

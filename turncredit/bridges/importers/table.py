@@ -357,4 +357,5 @@ def _with(table: pa.Table, name: str, column: Any) -> pa.Table:
 
 
 def _counts(report: Report) -> dict[str, Any]:
-    return {"skipped": {reason: number for reason, (number, _) in report.skipped.items()}, "notes": report.notes}
+    skipped = {reason: number for reason, (number, _) in report.skipped.items()}
+    return {"formats": report.formats, "skipped": skipped, "notes": report.notes, "warnings": report.warnings}
