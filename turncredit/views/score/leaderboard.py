@@ -6,6 +6,8 @@ from rich.console import Console
 
 from turncredit.audit.score.card import SIZE
 from turncredit.audit.score.leaderboard import Leaderboard, Scored
+from turncredit.audit.score.worth import Worth, gains, verdict, worth
+from turncredit.credit.parts.baselines import BASELINE
 from turncredit.views.score.words import share, times, two
 from turncredit.views.terminal import plain_table
 
@@ -19,7 +21,12 @@ COLUMNS = {
     "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
     "going on": "deviations paid for going on where it changes nothing; right is 0",
     "paid": "the same where turns are paid before the end",
+    "gains": "over flat GRPO in training, in points of success: household from two SFT policies; WebShop; Search-QA",
 }
+#: The columns that hold words.
+TEXTS = ("worst", "gains")
+#: The settings of the gains, in their order.
+SETTINGS = ("household 1", "household 2", "WebShop", "Search-QA")
 
 
 def cells(one: Scored) -> list[str]:
@@ -27,22 +34,32 @@ def cells(one: Scored) -> list[str]:
     found = one.summary
     worst = f"{share(found.worst)} {found.where}".strip()
     numbers = (two(found.rank), share(found.sign), share(found.top), share(found.cosine), worst, times(found.noise))
-    return [*numbers, two(found.going_on), two(found.going_on_paid)]
+    return [*numbers, two(found.going_on), two(found.going_on_paid), _gains(one.method.name)]
+
+
+def _gains(name: str) -> str:
+    """The method's gains by setting, a dash where it was not trained with these settings."""
+    if name == BASELINE or not any(name in gains()[setting] for setting in SETTINGS):
+        return ""
+    found = [gains()[setting].get(name) for setting in SETTINGS]
+    one, other, *rest = [f"{gain.value:+.1f}" if gain else "-" for gain in found]
+    return "; ".join([f"{one}, {other}", *rest])
 
 
 def print_leaderboard(board: Leaderboard, to: Console) -> None:
     """Print a row for each method, and one line for those that were not scored."""
-    table = plain_table(["method", *COLUMNS], [False, *[name != "worst" for name in COLUMNS]])
+    table = plain_table(["method", *COLUMNS], [False, *[name not in TEXTS for name in COLUMNS]])
     for one in board.scored:
         table.add_row(one.method.name, *cells(one))
     to.print(table)
+    to.print(verdict(worth(board.scored)))
     if board.left_out:
         to.print(f"not scored: {', '.join(method.name for method, _ in board.left_out)}")
 
 
 def markdown(board: Leaderboard) -> str:
     """docs/leaderboard.md, as it is committed."""
-    settings = board.scored[0].card
+    settings, found = board.scored[0].card, worth(board.scored)
     lines = [
         "# Leaderboard: credit methods on exact worlds",
         "",
@@ -51,11 +68,22 @@ def markdown(board: Leaderboard) -> str:
         f"each (seed {settings.seed}). Ordered by the mean cosine. A high place is no promise of a gain in training.",
         "",
         f"| method | {' | '.join(COLUMNS)} |",
-        f"|---|{''.join('---|' if name == 'worst' else '---:|' for name in COLUMNS)}",
+        f"|---|{''.join('---|' if name in TEXTS else '---:|' for name in COLUMNS)}",
         *(f"| {_name(one)} | {' | '.join(cells(one))} |" for one in board.scored),
         "",
         *(f"- *{name}*: {meaning}." for name, meaning in COLUMNS.items()),
         "- *italics*: a bound, which could not be used in a real environment.",
+        "",
+        "## Do these numbers predict gains?",
+        "",
+        verdict(found),
+        "",
+        "Spearman's correlation over families of methods (one method each, no bounds), 95% by Bonett and Wright, p by",
+        "permutation. The sign is such that + is good. The gains' own errors are not in the intervals.",
+        "",
+        "| number | setting | correlation | 95% | p | families |",
+        "|---|---|---:|---:|---:|---:|",
+        *(_worth_row(one) for one in found),
         "",
         "## Not scored here",
         "",
@@ -65,6 +93,11 @@ def markdown(board: Leaderboard) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _worth_row(one: Worth) -> str:
+    interval = f"{two(one.low)} to {two(one.high)}"
+    return f"| {one.part} | {one.setting} | {two(one.rho)} | {interval} | {one.p:.2f} | {one.families} |"
 
 
 def _name(one: Scored) -> str:

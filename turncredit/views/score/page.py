@@ -11,6 +11,8 @@ from markupsafe import Markup
 
 from turncredit.audit.score.card import SIZE, SIZES, Card, Summary
 from turncredit.audit.score.leaderboard import Leaderboard
+from turncredit.audit.score.worth import verdict as worth_verdict
+from turncredit.audit.score.worth import worth
 from turncredit.data import provenance
 from turncredit.views.score import draw, leaderboard
 from turncredit.views.score.words import COLUMNS, deviations, honesty, row, verdict
@@ -24,7 +26,9 @@ def card_page(card: Card, summary: Summary) -> str:
         verdict=verdict(card, summary),
         columns=COLUMNS,
         worlds=[(one, row(one)) for one in card.scored()],
-        dots=draw.dots(card.scored()),
+        dots=draw.dots(
+            [(one.world, one.identification.rank.value, one.validity[SIZE].cosine.value) for one in card.scored()]
+        ),
         scatters=[(one.world, draw.scatter(one.decisions, one.world)) for one in card.scored()],
         sizes=SIZES,
         paid=[(one, [deviations(one.going_on[size]) for size in SIZES]) for one in card.worlds if not one.matters],
@@ -40,7 +44,8 @@ def leaderboard_page(board: Leaderboard) -> str:
         columns=leaderboard.COLUMNS,
         rows=[(one, leaderboard.cells(one), verdict(one.card, one.summary)) for one in board.scored],
         left_out=board.left_out,
-        plane=draw.plane(board.scored),
+        dots=draw.dots([(one.method.name, one.summary.rank, one.summary.worst) for one in board.scored]),
+        worth=worth_verdict(worth(board.scored)),
         settings=board.scored[0].card,
         size=SIZE,
     )

@@ -1,0 +1,123 @@
+"""docs/leaderboard.md is what the command gives, has every method, and its gains are those of the result pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers import nonempty
+from turncredit.audit.score.card import Summary
+from turncredit.audit.score.leaderboard import Scored, leaderboard
+from turncredit.audit.score.running import can_score
+from turncredit.audit.score.worth import PARTS, gains, verdict, worth
+from turncredit.credit import METHODS
+from turncredit.credit.parts.baselines import BASELINE
+from turncredit.views.score.leaderboard import markdown
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "leaderboard.md"
+#: Methods that are scored again by the fast tests: each takes a few seconds.
+FAST = ("flat_grpo", "has_progressive", "gigpo")
+NUMBER = r"\**([+-][\d.]+) \(([+-][\d.]+) to ([+-][\d.]+)\)\**"
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of each method's row in the first table."""
+    table = text.partition("## ")[0]
+    return {
+        name: rest.split(" | ") for name, rest in re.findall(r"^\| \*?`(\w+)`\*? \| (.*?) \|$", table, re.MULTILINE)
+    }
+
+
+def test_every_method_is_on_the_page_with_its_numbers_or_the_reason():
+    text = PAGE.read_text()
+    scored, _, left_out = text.partition("## Not scored here")
+    assert set(rows(text)) == {name for name, method in METHODS.items() if can_score(method) is None}
+    assert set(re.findall(r"^\| `(\w+)` \|", left_out, re.MULTILINE)) == set(METHODS) - set(rows(scored))
+
+
+@pytest.mark.slow
+def test_the_page_is_what_the_command_gives_for_a_few_methods():
+    again = rows(markdown(leaderboard([METHODS[name] for name in FAST])))
+    _agree(again, rows(PAGE.read_text()))
+
+
+@pytest.mark.long
+def test_the_page_is_what_the_command_gives():
+    text = markdown(leaderboard())
+    _agree(rows(text), rows(PAGE.read_text()))
+    assert text.partition("## Not scored")[2] == PAGE.read_text().partition("## Not scored")[2]
+
+
+def _agree(again: dict[str, list[str]], page: dict[str, list[str]]) -> None:
+    """Each cell is the same, or a number that differs by rounding: other processors sum in another order."""
+    for name, cells in nonempty(again.items()):
+        for cell, committed in zip(cells, page[name], strict=True):
+            if cell != committed:
+                (one, *words), (other, *same) = cell.split(), committed.split()
+                assert words == same, name
+                assert float(one) == pytest.approx(float(other), abs=0.0101), name
+
+
+def test_gains_are_those_of_the_result_pages():
+    methods = (ROOT / "benchmarks" / "methods" / "RESULTS.md").read_text()
+    first, _, rest = methods.partition("## What came out")
+    second = rest.partition("## From another warm start")[2].partition("\n## ")[0]
+    worlds = (ROOT / "benchmarks" / "worlds" / "RESULTS.md").read_text()
+    row = rf"^\| `(\w+)` \| [^|]* \| {NUMBER} \|"
+    both = re.findall(rf"{row} [^|]* \| {NUMBER} \|", worlds, re.MULTILINE)
+    pages = {
+        "household 1": re.findall(row, first, re.MULTILINE),
+        "household 2": re.findall(row, second.partition("\n### ")[0], re.MULTILINE),
+        "Search-QA": [found[:4] for found in both],
+        "WebShop": [found[:1] + found[4:] for found in both],
+    }
+    assert set(pages) == set(gains())
+    for setting, found in pages.items():
+        listed = {name: tuple(map(float, numbers)) for name, *numbers in found if name in METHODS}
+        assert len(listed) >= 10
+        assert {name: gain for name, gain in gains()[setting].items() if name != BASELINE} == listed
+
+
+def summary(**numbers: float) -> Summary:
+    return Summary(**{**dict.fromkeys(Summary._fields, 0.0), "where": "early", **numbers})
+
+
+def scored(part: str, order: int) -> list[Scored]:
+    """The families of household 1 with a part that follows their gain (order 1) or runs against it (-1)."""
+    gain = gains()["household 1"]
+    return [
+        Scored(METHODS[name], None, summary(**{part: order * gain[name].value}))
+        for name in ("flat_grpo", "rloo", "reinforce_pp", "gigpo", "hgpo", "scpo", "step_grpo", "oracle_progress")
+    ]
+
+
+def test_a_part_that_follows_the_gains_is_found_over_families_and_without_bounds():
+    found = {(one.part, one.setting): one for one in worth(scored("rank", 1))}
+    one = found["rank", "household 1"]
+    assert one.rho == pytest.approx(1)
+    assert one.families == 6  # reinforce_pp is of rloo's family, the oracle a bound
+    assert "rank in household 1 (+1.00)" in verdict(list(found.values()))
+
+
+def test_less_noise_counts_as_better_and_never_as_the_worst():
+    one = next(one for one in worth(scored("noise", -1)) if one.part == "noise")
+    assert one.rho == pytest.approx(1)
+    board = scored("noise", -1)
+    again = worth(
+        [
+            each._replace(summary=each.summary._replace(noise=np.inf)) if each.method.name == "scpo" else each
+            for each in board
+        ]
+    )
+    assert next(one for one in again if one.part == "noise").rho < 0.5
+
+
+def test_parts_that_are_the_same_for_all_predict_nothing():
+    found = worth(scored("rank", 0))
+    assert {one.part for one in found} == set(PARTS)
+    assert "None of the 7 numbers" in verdict(found)
+    assert verdict([]).startswith("Too few")

@@ -1,0 +1,97 @@
+"""What a score is worth: its numbers against the gains over flat GRPO that were measured in training.
+
+`gains.csv` holds the gains in points of success with their 95% intervals, for methods with the built-in settings. They
+are those of the tables in benchmarks/methods/RESULTS.md (household from two SFT policies) and
+benchmarks/worlds/RESULTS.md (WebShop, Search-QA).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from turncredit.audit.score.card import Summary
+from turncredit.audit.score.leaderboard import Scored
+from turncredit.credit.parts.baselines import BASELINE
+from turncredit.stats.rank_correlation import FEWEST_POINTS, spearman
+
+#: The numbers whose worth is asked, and -1 where less is better. What is paid for going on counts by its size.
+PARTS = {"rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1}
+
+
+class Gain(NamedTuple):
+    """A gain over flat GRPO in points of success, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Worth(NamedTuple):
+    """Spearman's correlation of a part with the gains of one setting, over families of methods."""
+
+    part: str
+    setting: str
+    rho: float
+    low: float
+    high: float
+    p: float
+    families: int
+
+
+@cache
+def gains() -> dict[str, dict[str, Gain]]:
+    """Gains by setting and method. Flat GRPO's is 0 by definition."""
+    found: dict[str, dict[str, Gain]] = {}
+    text = (files("turncredit.audit.score") / "gains.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        numbers = (float(row[name]) for name in Gain._fields)
+        found.setdefault(row["setting"], {BASELINE: Gain(0, 0, 0)})[row["method"]] = Gain(*numbers)
+    return found
+
+
+def worth(scored: Sequence[Scored]) -> list[Worth]:
+    """Each part against the gains of each setting in which enough families were trained. Bounds are left out."""
+    out = []
+    for part, sign in PARTS.items():
+        for setting, gain in gains().items():
+            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one.summary, part)))
+            if len(heads) >= FEWEST_POINTS:
+                x = np.array([sign * _value(one.summary, part) for one in heads])
+                y = np.array([gain[one.method.name].value for one in heads])
+                out.append(Worth(part, setting, *spearman(x, y), len(heads)))
+    return out
+
+
+def _heads(scored: Iterable[Scored]) -> list[Scored]:
+    """One method for each family: the one that it is named after, else the first."""
+    heads: dict[str, Scored] = {}
+    for one in scored:
+        family = one.method.family or one.method.name
+        if one.method.role != "bound" and (family not in heads or one.method.name == family):
+            heads[family] = one
+    return list(heads.values())
+
+
+def _value(summary: Summary, part: str) -> float:
+    value = float(getattr(summary, part))
+    if part == "going_on":
+        return abs(value)
+    return 1e9 if part == "noise" and value == np.inf else value  # the last rank
+
+
+def verdict(found: Sequence[Worth]) -> str:
+    """In one sentence, which parts predict gains."""
+    clear = [one for one in found if one.low > 0]
+    if not found:
+        return "Too few of these families were trained to say what the numbers are worth."
+    if not clear:
+        return f"None of the {len({one.part for one in found})} numbers is shown to predict gains in training."
+    named = ", ".join(f"{one.part} in {one.setting} ({one.rho:+.2f})" for one in clear)
+    return f"Correlations with gains whose interval is above zero, of {len(found)}: {named}."
