@@ -168,6 +168,7 @@ ELSEWHERE = {
     "turncredit env webshop play": "waits for a player",
     "turncredit check": "compares artifacts with their provenance, which synthetic ones lack; tests/workflow runs it",
     "turncredit show valid_turns": "shows the results of the run above it",
+    "turncredit score --all": "scores for minutes; tests/audit/test_leaderboard.py runs it",
     "turncredit report": "draws for ten seconds; tests/report and tests/test_cli.py run it",
 }
 #: Names that stand for the reader's own on the pages, and what they are in the test.
