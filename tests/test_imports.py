@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 HEAVY = ("torch", "transformers", "peft", "mlflow", "snakemake", "matplotlib")
 LIGHT = (
     "agents",
+    "audit.score",
     "cli",
     "config",
     "credit",
@@ -21,6 +22,7 @@ LIGHT = (
     "judges",
     "data",
     "pipeline.stages",
+    "views.score",
 )
 
 

@@ -104,6 +104,20 @@ def test_traits_tell_batches_random_numbers_and_wording_apart():
     assert not any(one.enumerable for one in (whitened, noise, similar))
 
 
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
+def test_a_method_that_is_not_defined_in_groups_of_one_is_scored_all_the_same():
+    def naive(turns):
+        """Divides by a deviation that one rollout does not have; a group of equal returns has 0."""
+        mean_G = turns.sum_G(turns.return_R) / turns.size_G
+        off_R = turns.return_R - mean_G[turns.group_R]
+        spread_G = np.sqrt(turns.sum_G(off_R**2) / (turns.size_G - 1))
+        return (off_R / np.where(spread_G == 0, 1, spread_G)[turns.group_R])[turns.rollout_N]
+
+    found = traits(resolve(naive))
+    assert np.isnan(found.alone)
+    assert found.dead_groups == 0
+
+
 def test_credit_that_follows_the_turn_number_is_found():
     assert traits(resolve(lambda turns: turns.turn_N.astype(float))).turn_share == pytest.approx(1)
     assert traits(METHODS["flat_grpo"]).turn_share < 1e-9

@@ -127,7 +127,8 @@ def score(
         raise UserError(f"{method.name}: {lacks}")
     found = traits(method)
     _check_time(method, found, worlds, rollouts, density)
-    left_out = [one for name in worlds if (one := _unmeasured(found, name, density)) is not None]
+    read = {*found.reads, *method.reads}
+    left_out = [one for name in worlds if (one := _unmeasured(read, name, density)) is not None]
     apart = {one.world for one in left_out}
     scores = [_world(method, found, name, rollouts, seed, density) for name in worlds if name not in apart]
     about = method.continuations, rollouts, seed, density
@@ -145,12 +146,12 @@ def _check_time(method: Method, found: Traits, worlds: Sequence[str], rollouts: 
         )
 
 
-def _unmeasured(found: Traits, name: str, density: float) -> LeftOut | None:
+def _unmeasured(read: set[str], name: str, density: float) -> LeftOut | None:
     """Why a method that reads progress or distance is not scored in this world; None where it is."""
-    read = next((column for column in MEASURED if column in found.reads), None)
-    if read is None or process(name, density).world.progress is not None:
+    wanted = next((column for column in MEASURED if column in read), None)
+    if wanted is None or process(name, density).world.progress is not None:
         return None
-    return LeftOut(name, f"does not measure {read.removesuffix('_before')}")
+    return LeftOut(name, f"does not measure {wanted.removesuffix('_before')}")
 
 
 def _world(method: Method, found: Traits, name: str, rollouts: int, seed: int, density: float) -> WorldScore:

@@ -105,20 +105,19 @@ class Groups:
 
     def table(self) -> pa.Table:
         """The turns as a method is given them: no column tells the true advantage."""
-        columns_X = _columns(self.process)
         rows = pa.array(self.transition_N)
         success_R = np.logical_or.reduceat(self.process.success_X[self.transition_N], self.first_R)
-        ids = pa.array([f"g{group}" for group in range(self.count)])
+        columns = {name: column.take(rows) for name, column in _columns(self.process).items()}
+        return pa.table({**self._keys(), **columns, "success": success_R[self.rollout_N]})
+
+    def _keys(self) -> dict[str, pa.Array]:
+        groups = pa.array([f"g{group}" for group in range(self.count)])
         rollouts = pa.array([f"g{number // self.size}r{number % self.size}" for number in range(len(self.length_R))])
-        return pa.table(
-            {
-                "group_id": ids.take(pa.array(self.group_N)),
-                "rollout_id": rollouts.take(pa.array(self.rollout_N)),
-                "turn": pa.array(self.turn_N, pa.int32()),
-                **{name: column.take(rows) for name, column in columns_X.items()},
-                "success": success_R[self.rollout_N],
-            }
-        )
+        return {
+            "group_id": groups.take(pa.array(self.group_N)),
+            "rollout_id": rollouts.take(pa.array(self.rollout_N)),
+            "turn": pa.array(self.turn_N, pa.int32()),
+        }
 
     def continuations(self, count: int, seed: int) -> pa.Table:
         """The side table `continuations`: sums over `count` returns drawn from each turn's state on."""
@@ -130,13 +129,8 @@ class Groups:
             values, chances = self.process.returns(state)
             drawn = rng.multinomial(count, chances / chances.sum(), size=len(rows))
             sum_N[rows], square_N[rows] = drawn @ values, drawn @ values**2
-        keys = self.table().select(["group_id", "rollout_id", "turn"])
         number = pa.repeat(pa.scalar(count, pa.int32()), len(state_N))
-        return (
-            keys.append_column("continuations", number)
-            .append_column("return_sum", pa.array(sum_N))
-            .append_column("return_square_sum", pa.array(square_N))
-        )
+        return pa.table({**self._keys(), "continuations": number, "return_sum": sum_N, "return_square_sum": square_N})
 
 
 def _columns(process: Process) -> Mapping[str, pa.Array]:

@@ -39,7 +39,7 @@ class Traits:
     ids             the same when groups and rollouts are renamed; not asked of a random method
     wording         the same when each text is replaced by another one, equal texts by equal ones
     dead_groups     largest credit in a group whose rollouts all have the same return, in deviations of the credit
-    alone           largest credit of rollouts in groups of one
+    alone           largest credit of rollouts in groups of one; NaN where the method refuses them
     outcome_share   share of the credit's variance that the rollout's group and return explain; 1 says nothing of turns
     turn_share      share of the credit's variance that the turn's number explains, rollouts having one length; A*: 0
     refused         mean credit of refused actions less that of A*, each in its own deviations
@@ -101,7 +101,7 @@ def traits(method: Method) -> Traits:
         ids=None if is_random else _same(credit_N, _renamed_credit(method, table, side)),
         wording=_same(credit_N, run(_reworded(table))),
         dead_groups=float(np.abs(credit_N[dead_G[groups.group_N]]).max(initial=0.0) / spread),
-        alone=float(np.abs(advantages(method, draw(process(WORLD), 1, GROUPS, 0))).max()),
+        alone=_alone(method),
         outcome_share=_outcome_share(groups, credit_N),
         turn_share=_turn_share(method),
         refused=float((credit_N / spread)[refused_N].mean() - (truth_N / truth_N.std())[refused_N].mean()),
@@ -145,6 +145,13 @@ def _reworded(table: pa.Table) -> pa.Table:
         words = pa.array([f"{name}{'abcdefghij'[code % 10]}{code}" for code in codes])
         table = table.set_column(table.column_names.index(name), name, words)
     return table
+
+
+def _alone(method: Method) -> float:
+    try:
+        return float(np.abs(advantages(method, draw(process(WORLD), 1, GROUPS, 0))).max())
+    except UserError:  # nobody trains on such groups, so this is no reason to refuse the method
+        return float("nan")
 
 
 def _outcome_share(groups: Groups, credit_N: np.ndarray) -> float:

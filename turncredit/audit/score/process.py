@@ -70,6 +70,7 @@ class Process:
     v_S, q_D, truth_D            value, action value, and their difference: the true advantage A*
     decision_X, next_X           a transition's decision and next state (-1: the rollout ends)
     reward_X, success_X          what the transition pays, and whether it ends in success
+    start_probability            of each of the world's starts
     start_M, probability_M       a possible rollout's start (by number), and its probability given that start
     transition_L, first_M, length_M   the transitions of all possible rollouts, and where each one's begin
     visits_S                     how often a rollout is in a state, on average
@@ -112,11 +113,6 @@ class Process:
     def gradient_D(self) -> np.ndarray:
         """The policy gradient theorem: visits(s) pi(a|s) A*(s, a) for a logit of its own for each s and a."""
         return self.visits_S[self.state_D] * self.policy_D * self.truth_D
-
-    def rollout(self, number: int) -> np.ndarray:
-        """The transitions of a possible rollout, in their order."""
-        first = self.first_M[number]
-        return self.transition_L[first : first + self.length_M[number]]
 
     def returns(self, state: int) -> tuple[np.ndarray, np.ndarray]:
         """The distinct returns from a state on, and their probabilities."""

@@ -34,5 +34,6 @@ def print_card(card: Card, summary: Summary, to: Console) -> None:
     to.print(facts)
     to.print(f"{card.rollouts:,} rollouts drawn in each world (seed {card.seed}). Without a size: groups of {SIZE}.")
     exact = [one.world for one in card.worlds if one.validity[SIZES[0]].enumerated]
+    to.print("What these numbers are worth in training: docs/leaderboard.md.")
     if exact:
         to.print(f"All groups of {SIZES[0]} were enumerated, so that their numbers are exact, in {', '.join(exact)}.")

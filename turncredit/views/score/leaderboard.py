@@ -21,12 +21,10 @@ COLUMNS = {
     "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
     "going on": "deviations paid for going on where it changes nothing; right is 0",
     "paid": "the same where turns are paid before the end",
-    "gains": "over flat GRPO in training, in points of success: household from two SFT policies; WebShop; Search-QA",
+    "gains": "over flat GRPO in training, in points of success: household from two SFT policies; WebShop",
 }
 #: The columns that hold words.
 TEXTS = ("worst", "gains")
-#: The settings of the gains, in their order.
-SETTINGS = ("household 1", "household 2", "WebShop", "Search-QA")
 
 
 def cells(one: Scored) -> list[str]:
@@ -39,9 +37,9 @@ def cells(one: Scored) -> list[str]:
 
 def _gains(name: str) -> str:
     """The method's gains by setting, a dash where it was not trained with these settings."""
-    if name == BASELINE or not any(name in gains()[setting] for setting in SETTINGS):
+    found = [of_setting.get(name) for of_setting in gains().values()]
+    if name == BASELINE or not any(found):
         return ""
-    found = [gains()[setting].get(name) for setting in SETTINGS]
     one, other, *rest = [f"{gain.value:+.1f}" if gain else "-" for gain in found]
     return "; ".join([f"{one}, {other}", *rest])
 

@@ -7,6 +7,8 @@ from math import isfinite, isnan
 from turncredit.audit.score.blocks import Measured
 from turncredit.audit.score.card import SIZE, SIZES, VALID, Card, Summary, WorldScore
 from turncredit.audit.score.validity import Decision
+from turncredit.audit.score.worth import gains
+from turncredit.credit.parts.baselines import BASELINE
 
 #: Rank correlations, and deviations paid for going on, that are nearer to zero are called none.
 SMALL = 0.05
@@ -36,7 +38,7 @@ def count(value: float) -> str:
 
 def verdict(card: Card, summary: Summary) -> list[str]:
     """What the card says, one sentence for each part."""
-    return [_identified(summary), _valid(card, summary), _noise(summary), *_going_on(card)]
+    return [_identified(summary), _valid(card, summary), _noise(summary), *_going_on(card), *_measured(card.method)]
 
 
 def _identified(summary: Summary) -> str:
@@ -82,6 +84,15 @@ def _going_on(card: Card) -> list[str]:
     ]
 
 
+def _measured(method: str) -> list[str]:
+    """The method's gains, where it was trained."""
+    found = [(setting, of_setting[method]) for setting, of_setting in gains().items() if method in of_setting]
+    if method == BASELINE or not found:
+        return []
+    told = [f"{gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f}) in {setting}" for setting, gain in found]
+    return [f"In training, against flat GRPO: {', '.join(told)} points of success."]
+
+
 def _pays(paid: Measured) -> str:
     if abs(paid.value) < SMALL or abs(paid.value) < CLEAR * paid.error:
         return "neither paid nor charged"
@@ -110,7 +121,7 @@ def honesty(card: Card) -> list[tuple[str, str]]:
         ("depends on the names of groups and rollouts", ids),
         ("depends on the wording", "no" if found.wording else "yes"),
         ("credit where a group's returns are equal", f"up to {found.dead_groups:.2f} deviations"),
-        ("credit in groups of one", f"up to {found.alone:.2f}"),
+        ("credit in groups of one", "refuses them" if isnan(found.alone) else f"up to {found.alone:.2f}"),
         ("explained by the outcome alone", f"{100 * found.outcome_share:.0f}% of the credit's variance"),
         ("explained by the turn's number", f"{100 * found.turn_share:.0f}% (A*: 0%)"),
         ("refused actions, against A*", f"{two(found.refused)} deviations"),
