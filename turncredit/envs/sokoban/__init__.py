@@ -6,7 +6,7 @@ from turncredit.envs.environment import Environment
 from turncredit.envs.sokoban.expert import Expert, random_command, slip_command
 from turncredit.envs.sokoban.game import Sokoban
 from turncredit.envs.sokoban.settings import Settings
-from turncredit.envs.sokoban.tasks import check_files, make_tasks, open_task
+from turncredit.envs.sokoban.tasks import check_files, make_tasks, open_task, task_key
 from turncredit.envs.sokoban.words import WORDS
 
 __all__ = ["ENVIRONMENT", "WORDS", "Expert", "Settings", "make_tasks", "open_task", "random_command", "slip_command"]
@@ -19,6 +19,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=Sokoban,
     make_tasks=make_tasks,
+    task_key=task_key,
     check_installed=check_files,
     expert=Expert,
     random_command=random_command,

@@ -118,6 +118,12 @@ def _row(task_id: str, split: str, seed: int, source: str, family: str, level: L
     }
 
 
+def task_key(row: Mapping[str, Any]) -> str:
+    """The same for levels that are equal after moving, turning or reflecting one of them."""
+    level = _level(row["game"])
+    return level.room.digest_of(level.start)
+
+
 def open_task(row: Mapping[str, Any], settings: Settings) -> Sokoban:
     """A fresh rollout of a task. Raises UserError for a damaged row."""
     return Sokoban(_level(row["game"]), settings)
