@@ -51,7 +51,9 @@ class Amount(NamedTuple):
     continuations: int = 640
 
 
-NAMES = {name: Amount() for name in ("household", "webshop", "searchqa", "desk", "sokoban", "virtualhome", "scienceworld")}
+NAMES = {
+    name: Amount() for name in ("household", "webshop", "searchqa", "desk", "sokoban", "virtualhome", "scienceworld")
+}
 NAMES["virtualhome"] = Amount(alone=1000, together=20, continuations=128)
 NAMES["scienceworld"] = Amount(alone=40, together=3, continuations=4)
 SETTINGS: dict[str, dict[str, Any]] = {"scienceworld": {"horizon": 20, "gold": False}}
