@@ -162,6 +162,7 @@ ELSEWHERE = {
     "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
     "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
     "turncredit env searchqa play": "waits for a player",
+    "turncredit env baselines webshop --settings": "reads WebShop's files, which are not part of the project",
     "turncredit env sokoban play": "waits for a player",
     "turncredit env virtualhome play": "waits for a player",
     "turncredit env desk play": "waits for a player",

@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests import tiny
 from tests.envs.conftest import needs_virtualhome
 from tests.envs.playing import play
 from turncredit import envs
 from turncredit.envs.judging import Turn
 from turncredit.errors import UserError
+from turncredit.pipeline import checks
 
 
 class World(NamedTuple):
@@ -268,3 +270,44 @@ def test_the_benchmark_prints_speeds_as_json(name, words, figures):
     found = json.loads(command(name, "bench", *words.split()))
     assert {key: found[key] for key in figures} == figures
     assert min(value for key, value in found.items() if "per_second" in key) > 0
+
+
+# ---------------------------------------------------------------- a rollout is long enough
+
+
+@pytest.mark.parametrize("name", [one for one in ANY if envs.load(one.values[0]).least_actions])
+def test_no_task_is_shorter_than_the_environment_says_and_some_of_each_kind_are_hardly_longer(name):
+    """So a horizon below it is refused rightly, and not too late."""
+    environment, made = envs.load(name), settings_of(name, horizon=100)
+    least = environment.least_actions(made)
+    found: dict[int, list[int]] = {}
+    for row in rows(name, count=90):
+        env = environment.open_task(row, made)
+        env.reset()
+        found.setdefault(bound(name, row, least), []).append(env.distance())
+    assert found.keys() == set(least.values())
+    for actions, distances in found.items():
+        assert actions <= min(distances) <= actions + 4
+
+
+def bound(name: str, row: dict[str, Any], least: dict[str, int]) -> int:
+    """The least number of actions of the row's kind."""
+    if name == "webshop":
+        return least[f"{len(json.loads(row['game'])['options'])} options"]
+    return least[row["family"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "kind"),
+    [
+        ("searchqa", {"hops": [4, 6]}, "4 hops"),
+        ("searchqa", {"hops": [1, 3], "horizon": 3}, "3 hops"),
+        ("webshop", {"horizon": 4}, "2 options"),
+        ("household", {"families": ["pick", "pick2"], "horizon": 7}, "pick2"),
+        ("virtualhome", {"horizon": 5}, "two"),
+    ],
+)
+def test_settings_under_which_no_plan_fits_are_refused_by_name(name, settings, kind):
+    experiment = tiny.experiment(env={"name": name, name: settings})
+    with pytest.raises(UserError, match=rf"env\.{name}\.horizon is \d+, and every task of the kind '{kind}' takes at"):
+        checks.check(experiment, installed=False)

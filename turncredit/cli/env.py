@@ -1,4 +1,4 @@
-"""`turncredit env`: lists environments and their capabilities, serves them, and runs their commands."""
+"""`turncredit env`: lists environments and their capabilities, measures baselines, serves, and runs their commands."""
 
 from __future__ import annotations
 
@@ -73,6 +73,24 @@ def list_environments(
             print("    rule judge: yes")
         if environment.commands is not None:
             print(f"    commands: turncredit env {name} {' | '.join(_command_names(name))}")
+
+
+@app.command()
+def baselines(
+    name: EnvironmentArgument,
+    settings: SettingsOption = "{}",
+    split: Annotated[str, typer.Option(help="Split of the tasks that are played.")] = "eval",
+    count: Annotated[int, typer.Option(min=1, help="Tasks that are played.")] = 256,
+    train_split: Annotated[str, typer.Option(help="Split of the tasks whose demonstrations are replayed.")] = "train",
+    train: Annotated[int, typer.Option(min=1, help="Number of these tasks.")] = 1500,
+    seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0,
+) -> None:
+    """Print what random actions, replays, an obvious rule and the expert win, as a table in Markdown."""
+    from turncredit.rollouts.baselines import baselines as measured
+    from turncredit.rollouts.baselines import table
+
+    env = _environment_slice(name, settings)
+    print(table(measured(env, split=split, count=count, train_split=train_split, train=train, seed=seed)))
 
 
 @app.command()

@@ -49,6 +49,8 @@ class Environment:
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
     task_key        (row) -> a text that rows share exactly if their tasks have the same instruction and layout, to keep
                     evaluation apart from training (`turncredit.rollouts.held_out`, which has the default)
+    least_actions   (settings) -> by kind of task, the fewest actions that any such task takes; a setting `horizon` that
+                    is smaller is refused before any job
     multiline       whether actions are code of several lines; agents that give one line are then refused before any job
     lacks           (settings) -> the capabilities of its class that it does not have with these settings
     deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
@@ -74,6 +76,9 @@ class Environment:
                     agents to learn from: name to Arrow type; it then has a method `columns` (protocol.Plans)
     random_command  (env, rng) -> a random action, possibly a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
+
+    rule            (goal) -> what an obvious rule does that sees the goal and observations only, with the methods of an
+                    `Expert`: one of the baselines of `turncredit env baselines`
 
     Tools:
     tools           the tools that its actions call (`turncredit.envs.tools`): `step` then takes a call in words and in
@@ -107,6 +112,7 @@ class Environment:
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
     lacks: Callable[[Any], Collection[str]] | None = None
     task_key: Callable[[Row], str] | None = None
+    least_actions: Callable[[Any], Mapping[str, int]] | None = None
     multiline: bool = False
     deterministic: bool = True
     guarded: bool = False
@@ -120,6 +126,7 @@ class Environment:
     random_command: Callable[[Any, Rng], str] | None = None
     slip_command: Callable[[Any, Rng], str] | None = None
 
+    rule: Callable[[str], Expert] | None = None
     tools: Toolbox | None = None
 
     gold_answer: Callable[[Row, Any], tuple[str, str]] | None = None

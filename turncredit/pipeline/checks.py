@@ -64,6 +64,7 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
     for name, agent in experiment.agents.items():
         yield from _agent(experiment, f"agents.{name}", agent)
     environment = envs.load(experiment.env.name).with_settings(experiment.env.chosen().settings)
+    yield from _out_of_reach(experiment, environment)
     tasks = experiment.tasks
     for key in ("train_split", "demo_split"):
         if getattr(tasks, key) == tasks.eval_split and not tasks.shared:
@@ -84,6 +85,22 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
             yield from _round(experiment, one)
         yield from _columns(experiment, one)
         yield from _forks(experiment, one)
+
+
+def _out_of_reach(experiment: Experiment, environment: Environment) -> Iterator[str]:
+    """Kinds of tasks of which not even an optimal plan fits into a rollout."""
+    settings = _env_settings(experiment)
+    horizon = getattr(settings, "horizon", None)
+    if environment.least_actions is None or horizon is None:
+        return
+    least = environment.least_actions(settings)
+    for kind, actions in least.items():
+        if actions > horizon:
+            where = f"env.{experiment.env.owner}"
+            yield (
+                f"{where}.horizon is {horizon}, and every task of the kind '{kind}' takes at least {actions} actions, "
+                f"so none can be solved; set it to {max(least.values())} or more, or leave such tasks out ({where})"
+            )
 
 
 def _capabilities(experiment: Experiment, environment: Environment, methods: list[Credited]) -> Iterator[str]:

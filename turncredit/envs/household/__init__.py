@@ -8,6 +8,7 @@ from turncredit.envs.household.expert import COLUMNS, Expert, random_command, sl
 from turncredit.envs.household.game import NOTHING
 from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.real import check_data
+from turncredit.envs.household.rule import rule
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 from turncredit.envs.household.words import WORDS
@@ -41,6 +42,9 @@ def _conda(settings: Settings) -> str | None:
     return "reference.yaml" if settings.engine == "textworld" else None
 
 
+#: Of each family, with everything at hand: go, take, go, put; in between the tool, and twice for two objects.
+_LEAST = {"pick": 4, "look": 3, "clean": 5, "heat": 6, "cool": 6, "pick2": 8}
+
 ENVIRONMENT = Environment(
     name="household",
     summary="ALFWorld's household as text games; generated or released games, exact oracles.",
@@ -49,10 +53,12 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=NativeEnv,
     make_tasks=make_tasks,
+    least_actions=lambda settings: {family: _LEAST[family] for family in settings.families},
     check_installed=check_data,
     expert=Expert,
     expert_columns=COLUMNS,
     random_command=random_command,
+    rule=rule,
     slip_command=slip_command,
     words=WORDS,
     judge="turncredit.envs.household.grammar",

@@ -8,6 +8,7 @@ from turncredit.envs.searchqa.actions import is_answer
 from turncredit.envs.searchqa.answers import normalise
 from turncredit.envs.searchqa.expert import Expert, random_command, slip_command
 from turncredit.envs.searchqa.qa import SearchQA
+from turncredit.envs.searchqa.rule import rule
 from turncredit.envs.searchqa.settings import Settings
 from turncredit.envs.searchqa.tasks import check_files, gold_answer, make_tasks, open_task
 from turncredit.envs.searchqa.words import WORDS
@@ -20,6 +21,14 @@ def redact(action: str, observation: str) -> str:
     return HIDDEN if is_answer(action) else observation
 
 
+def _least_actions(settings: Settings) -> dict[str, int]:
+    """A search for each document that a question takes, and the answer."""
+    if settings.source == "files":
+        return {"question": 2}
+    low, high = settings.hops
+    return {f"{hops} hop{'s' * (hops > 1)}": hops + 1 for hops in range(low, high + 1)}
+
+
 ENVIRONMENT = Environment(
     name="searchqa",
     summary="questions answered by search; a generated fact base, or question sets and corpora from files.",
@@ -29,10 +38,12 @@ ENVIRONMENT = Environment(
     env_class=SearchQA,
     remote=lambda settings: settings.retriever == "remote",
     make_tasks=make_tasks,
+    least_actions=_least_actions,
     task_key=lambda row: normalise(row["goal"]),  # there is one set of documents for all tasks
     check_installed=check_files,
     expert=Expert,
     random_command=random_command,
+    rule=rule,
     slip_command=slip_command,
     gold_answer=gold_answer,
     words=WORDS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from turncredit.envs.environment import Environment
 from turncredit.envs.virtualhome.expert import COLUMNS, expert, random_command, slip_command
 from turncredit.envs.virtualhome.home import VirtualHome
+from turncredit.envs.virtualhome.rule import rule
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.envs.virtualhome.tasks import check_installed, make_tasks, open_task, task_key
 from turncredit.envs.virtualhome.words import WORDS
@@ -17,6 +18,14 @@ def _lacks(settings: Settings) -> tuple[str, ...]:
     return () if settings.source == "generated" else ("distance",)
 
 
+#: Of each family, with everything in sight: walk and switch on, or walk, grab, walk and put, and what else it asks for.
+_LEAST = {"device": 2, "place": 4, "wash": 5, "two": 6, "watch": 4, "machine": 6}
+
+
+def _least_actions(settings: Settings) -> dict[str, int]:
+    return {family: _LEAST[family] for family in settings.families} if settings.source == "generated" else {}
+
+
 ENVIRONMENT = Environment(
     name="virtualhome",
     summary="chores in a home on VirtualHome's evolving graph; generated households, or recorded programs.",
@@ -25,11 +34,13 @@ ENVIRONMENT = Environment(
     env_class=VirtualHome,
     lacks=_lacks,
     make_tasks=make_tasks,
+    least_actions=_least_actions,
     task_key=task_key,
     check_installed=check_installed,
     expert=expert,
     expert_columns=COLUMNS,
     random_command=random_command,
+    rule=rule,
     slip_command=slip_command,
     words=WORDS,
     judge="turncredit.envs.virtualhome.grammar",

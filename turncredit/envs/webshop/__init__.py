@@ -7,6 +7,7 @@ import re
 from turncredit.envs.environment import Environment
 from turncredit.envs.webshop.catalogue import check_data
 from turncredit.envs.webshop.expert import Expert, random_command, slip_command
+from turncredit.envs.webshop.rule import rule
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.tasks import make_tasks, open_task
 from turncredit.envs.webshop.words import WORDS
@@ -25,6 +26,12 @@ def redact(action: str, observation: str) -> str:
     return observation
 
 
+def _least_actions(settings: Settings) -> dict[str, int]:
+    """A search, the product, a click for each option that a generated goal asks for, and the purchase."""
+    low, high = settings.options if settings.source == "generated" else (0, 0)
+    return {f"{options} options": 3 + options for options in range(low, high + 1)}
+
+
 ENVIRONMENT = Environment(
     name="webshop",
     summary="shopping by search and click; a generated catalogue, or the original's files.",
@@ -32,10 +39,12 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=WebShop,
     make_tasks=make_tasks,
+    least_actions=_least_actions,
     task_key=lambda row: row["goal"],  # there is one shop for all tasks
     check_installed=check_data,
     expert=Expert,
     random_command=random_command,
+    rule=rule,
     slip_command=slip_command,
     words=WORDS,
     judge="turncredit.envs.webshop.grammar",
