@@ -11,11 +11,13 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from turncredit import envs
 from turncredit.envs.desk import Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.desk import customer as customers
 from turncredit.envs.desk import world as desk
+from turncredit.envs.desk.commands import app
 from turncredit.envs.desk.generate import METHODS
 from turncredit.envs.desk.shop import Case, Customer, Item, Order, Request, Rules, Stock, from_text
 from turncredit.envs.desk.tools import FINAL, SETTLES, TOOLS, TOPICS
@@ -142,7 +144,6 @@ def test_what_she_is_not_asked_about_does_not_matter_to_her():
 
 # ---------------------------------------------------------------- rules and rewards
 
-_BOTH = {"transfer_business": False}
 
 
 @pytest.mark.parametrize(
@@ -381,6 +382,11 @@ def test_a_malformed_call_has_a_defined_answer_that_repeats_nothing(action, why)
     assert (step.valid, step.done, step.reward) == (False, False, 0.0)
     assert step.observation.isascii()
     json.dumps(step.observation).encode()
+
+
+def test_the_tools_can_be_printed_as_chat_templates_take_them():
+    shown = CliRunner().invoke(app, ["tools"])
+    assert json.loads(shown.stdout) == TOOLS.declarations()
 
 
 def test_noise_and_slips_are_never_final():
