@@ -18,13 +18,13 @@ from turncredit.data.env_wording import Words
 
 LISTED = "a marked admissible action"
 #: worlds, some of which need a package or Java to play, but none for its words
-BUILT_IN = ("household", "webshop", "searchqa", "virtualhome", "scienceworld")
+BUILT_IN = ("household", "webshop", "searchqa", "virtualhome", "scienceworld", "desk")
 #: words of admissible actions that neither templates nor observations have
 COMMANDS = {
     "household": {"help"},
     "webshop": {"your", "query"},
     "virtualhome": {"drop", "read"},
-    "desk": {"name", "method", "variant", "credit"},
+    "desk": {"name", "address", "method", "variant", "credit"},
 }
 #: worlds whose sentence is what somebody says in the world, and so a part of what is observed
 SAID = {"desk"}

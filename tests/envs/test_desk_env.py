@@ -145,7 +145,6 @@ def test_what_she_is_not_asked_about_does_not_matter_to_her():
 # ---------------------------------------------------------------- rules and rewards
 
 
-
 @pytest.mark.parametrize(
     ("wanted", "rules", "tool"),
     [

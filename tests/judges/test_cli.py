@@ -233,6 +233,7 @@ def test_a_table_that_names_its_environment_is_labelled_with_a_warning(tmp_path:
         ("scienceworld", "look around", "hmm"),
         ("virtualhome", "walk to kitchen", "hmm"),
         ("sokoban", "up", "jump"),
+        ("desk", "open order O1042", "hmm"),
     ],
 )
 def test_every_grammar_knows_its_own_actions_and_no_others(env: str, known: str, unknown: str, tmp_path: Path) -> None:
