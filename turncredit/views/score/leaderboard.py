@@ -17,7 +17,7 @@ COLUMNS = {
     "sign": "share of turns that matter whose credit has the right sign",
     "top": "share of rollouts whose decisive turn stands out most",
     "cosine": "of the expected gradient and the policy gradient, mean over worlds",
-    "worst": "the smallest cosine, and its world",
+    "worst": "the smallest cosine, and its world where it is below 1",
     "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
     "going on": "deviations paid for going on where it changes nothing; right is 0",
     "paid": "the same where turns are paid before the end",
@@ -30,7 +30,9 @@ TEXTS = ("worst", "gains")
 def cells(one: Scored) -> list[str]:
     """A method's numbers, in the order of `COLUMNS`."""
     found = one.summary
-    worst = f"{share(found.worst)} {found.where}".strip()
+    worst = share(found.worst)
+    if worst != "1.00":  # among worlds without a bias the last bits would choose
+        worst = f"{worst} {found.where}".strip()
     numbers = (two(found.rank), share(found.sign), share(found.top), share(found.cosine), worst, times(found.noise))
     return [*numbers, two(found.going_on), two(found.going_on_paid), _gains(one.method.name)]
 
