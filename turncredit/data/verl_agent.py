@@ -1,6 +1,6 @@
 """What a prompt of verl-agent is in an environment, for the agent `verl_agent` (turncredit/agents/verl_agent.py).
 
-verl-agent (https://github.com/langfengQ/verl-agent) is the code of GiGPO, from which SCPO, HIPIF and TRIAGE start. The
+verl-agent (https://github.com/langfengQ/verl-agent) is the code of GiGPO, from which SCPO and HIPIF start. The
 environments that it shares with us have its templates, word for word, in files of their own: `verl_agent.py` in their
 folders. They are under its licence, Apache 2.0, whose text is ours, too (LICENSE).
 """

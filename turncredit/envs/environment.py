@@ -77,8 +77,9 @@ class Environment:
     random_command  (env, rng) -> a random action, possibly a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
 
+    Baselines:
     rule            (goal) -> what an obvious rule does that sees the goal and observations only, with the methods of an
-                    `Expert`: one of the baselines of `turncredit env baselines`
+                    `Expert` (`turncredit env baselines`)
 
     Tools:
     tools           the tools that its actions call (`turncredit.envs.tools`): `step` then takes a call in words and in

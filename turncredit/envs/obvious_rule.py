@@ -22,7 +22,7 @@ class Rule:
         del action
         try:
             self._action = self._script.send(observation)
-        except (StopIteration, StopAsyncIteration):
+        except StopIteration:
             self._action = ""
 
     def act(self) -> str:
