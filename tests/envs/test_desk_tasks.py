@@ -12,11 +12,11 @@ from turncredit.envs.desk import ENVIRONMENT, Expert, Settings, make_tasks, open
 from turncredit.envs.desk import customer as customers
 from turncredit.envs.desk.generate import FORBIDDEN, SPLITS, generate
 from turncredit.envs.desk.grammar import judge, read_goal, read_turn
+from turncredit.envs.desk.rule import Obliging
 from turncredit.envs.desk.shop import ALLOW, REFUSE, Rules, decide, from_text
-from turncredit.envs.desk.tools import KIND_OF, SETTLES, TOOLS
+from turncredit.envs.desk.tools import SETTLES
 from turncredit.envs.desk.world import NO_CUSTOMER, RECORDED
 from turncredit.envs.judging import Turn
-from turncredit.envs.tools import Call
 from turncredit.errors import UserError
 
 DEFAULT = Settings()
@@ -194,25 +194,11 @@ def test_the_rule_judge_has_a_role_for_any_text():
 # ---------------------------------------------------------------- simple rules
 
 
-class Obliging(Expert):
-    """Does whatever the customer wants, with everything heard and confirmed."""
-
-    verdict = ALLOW
-
-    def _serve(self, request, customer):
-        call = super()._serve(request, customer)
-        if call.tool not in (*SETTLES, *KIND_OF) and call.tool != "confirm":
-            return call
-        if self.verdict != ALLOW:
-            return Call(f"{self.verdict}_order", (request.order,))
-        change = request.change()
-        return change if change in self._agreed else Call("confirm", (TOOLS.text(change),))
-
-
-class Refusing(Obliging):
+class Refusing(Expert):
     """Refuses everything, once it is heard."""
 
-    verdict = REFUSE
+    def _verdict(self, _request, _customer):
+        return REFUSE
 
 
 def share_won(expert, settings, count=400):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.envs.desk.expert import Expert, random_command, slip_command
+from turncredit.envs.desk.rule import rule
 from turncredit.envs.desk.settings import Settings
 from turncredit.envs.desk.tasks import make_tasks, open_task
 from turncredit.envs.desk.tools import TOOLS
@@ -22,6 +23,7 @@ ENVIRONMENT = Environment(
     expert=Expert,
     random_command=random_command,
     slip_command=slip_command,
+    rule=rule,
     tools=TOOLS,
     words=WORDS,
     judge="turncredit.envs.desk.grammar",

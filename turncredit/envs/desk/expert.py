@@ -101,11 +101,15 @@ class Expert:
             return Call("ask", (topic,))
         if request.kind == "exchange" and request.product not in self._stock:
             return Call("check_stock", (request.product,))
-        verdict = decide(self._rules, customer, self._orders[request.order], request, self._stock)
+        verdict = self._verdict(request, customer)
         if verdict != ALLOW:
             return Call(f"{verdict}_order", (request.order,))
         change = request.change()
         return change if change in self._agreed else Call("confirm", (TOOLS.text(change),))
+
+    def _verdict(self, request: Request, customer: Customer) -> str:
+        """What the rules say about a request that is heard and checked."""
+        return decide(self._rules, customer, self._orders[request.order], request, self._stock)
 
 
 def slip_command(env: Run, rng: Rng) -> str:
