@@ -209,8 +209,7 @@ def test_every_format_can_be_looked_at(name: str, tmp_path: Path) -> None:
     path = files.WRITERS[name](tmp_path)
     done = turncredit("import", path, "--look", "--from", name)
     assert done.returncode == 0, done.stderr
-    if name != "jsonl":
-        assert "go to A" in done.stdout
+    assert f"format: {name}; the first turns as they would come out" in done.stdout
 
 
 def test_a_look_at_what_holds_no_rollouts_says_what_it_is(tmp_path: Path) -> None:

@@ -43,9 +43,12 @@ def assign(episodes: Sequence[Any], method: Method) -> None:
             mode="json", exclude={"traces": {"__all__": TENSORS}}, context={"float_decimals": None}
         )
         try:
-            all_rollouts += rollouts(f"episode {episode.id}", row, report)
+            read = list(rollouts(f"episode {episode.id}", row, report))
         except Skip as skip:
             raise UserError(f"episode {episode.id}: {skip}") from None
+        if any(rollout.turns[-1]["reward"] is None for rollout in read):
+            raise UserError(f"episode {episode.id}: reward is missing or null")
+        all_rollouts += read
     if not all_rollouts:
         return
     rows = [
