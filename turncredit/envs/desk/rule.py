@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from turncredit.envs.desk.expert import Expert
 from turncredit.envs.desk.shop import ALLOW, Customer, Request
 
 
-class _Task(NamedTuple):
+@dataclass
+class _Task:
     goal: str
 
 
