@@ -36,7 +36,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "searchqa": {"documents": 240, "facts": 1, "topk": 1},
     "virtualhome": {"rooms": ["bedroom"], "things": [2, 3], "families": ["place"], "horizon": 6},
     "sokoban": {"boxes": [1], "sizes": [5], "walls": 0.3, "length": [1, 3], "horizon": 5, "view": "relations"},
-    "desk": {"families": ["cancel"], "forbidden": 0, "told": 1, "rules": "same", "digits": 2, "horizon": 7},
 }
 METHODS = ("flat_grpo", "has_judge")
 #: What the audit's ground truth does not need; none of it plays.
