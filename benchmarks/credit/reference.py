@@ -256,7 +256,7 @@ def empg(rows: Rows) -> list[float]:
         for turn, place in enumerate(places):
             out[place] = base[place] * sure[place] / centre
             if turn + 1 < len(places):
-                out[place] += 0.05 * sure[places[turn + 1]]
+                out[place] += 0.1 * sure[places[turn + 1]]
     middle = mean(out)
     return [value - middle for value in out]
 
@@ -548,7 +548,13 @@ def hcapo(rows: Rows, *, smoothing=0.0, position=False) -> list[float]:
     return out
 
 
-def istar(rows: Rows, *, first_turn=False) -> list[float]:
+def istar(rows: Rows) -> list[float]:
+    reward = [0.05 * log_ratio(row) for row in rows]
+    turn = within(rows, reward, lambda p: rows[p]["group_id"])
+    return [base + second for base, second in zip(rloo(rows), turn, strict=True)]
+
+
+def istar_code(rows: Rows, *, first_turn: bool = True) -> list[float]:
     reward = [0.05 * log_ratio(row) for row in rows]
     out = []
     for place, (base, (_, peers)) in enumerate(zip(rloo(rows), own_and_peers(rows), strict=True)):
@@ -631,6 +637,7 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "agentprm_td": agentprm_td,
     "progress_advantage": progress_advantage,
     "istar": istar,
+    "istar_code": istar_code,
     "igpo": igpo,
     "trace": trace,
     "hcapo": hcapo,

@@ -75,7 +75,7 @@ def test_gigpo_with_the_invalid_penalty_agrees_under_all_conventions(norm: str, 
     [
         ("hcapo", {"turn_norm": "position"}, {"position": True}),
         ("hcapo", {"turn_norm": "position", "smoothing": 0.3}, {"position": True, "smoothing": 0.3}),
-        ("istar", {"baseline": "first_turn"}, {"first_turn": True}),
+        ("istar_code", {"baseline": "turns"}, {"first_turn": False}),
         ("igpo", {"gamma": 0.7}, {"gamma": 0.7}),
         ("trace", {"gamma": 0.7}, {"gamma": 0.7}),
     ],

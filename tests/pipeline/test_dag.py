@@ -59,7 +59,9 @@ rounds: 8, eval: {every: 5}, tasks: {eval: 16} -> eval: 12, update: 16
 # in round 1 role, progress and score of two seeds' rollouts; in round 2 each run's own
 seeds: [0, 1], methods: [gigpo, triage, triage_no_regression, triage_scalar, has_judge] -> label: 14
 # hindsight in round 1, and in round 2 of both; istar's in both rounds
-methods: [hcapo, hcapo_smooth, istar] -> logprobs: 5, implicit_model: 1
+methods: [hcapo, hcapo_smooth, istar] -> logprobs: 5, implicit_model: 2
+# the authors' code begins with the SFT policy
+methods: [istar_code] -> logprobs: 2, implicit_model: 1
 # round 1 once for both; then each run's own
 define: {a: {base: vineppo}, b: {base: truth, continuations: {per_state: 9}}}, methods: [a, b] -> continuations: 3
 define: {a: {base: vineppo}, b: {base: truth, continuations: {per_state: 3}}}, methods: [a, b] -> continuations: 4

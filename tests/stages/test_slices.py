@@ -31,7 +31,6 @@ from turncredit.errors import UserError
 from turncredit.pipeline.all_jobs import Step, every_job
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
-from turncredit.training.update import round_rate
 
 READ_BY = Path(__file__).with_name("slices.json")
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
@@ -213,13 +212,13 @@ def test_the_default_experiment_with_fewer_or_more_rounds_repeats_no_update(roun
 def test_the_learning_rate_of_the_default_experiment_falls_linearly_to_a_fifth_in_round_10():
     default = Plan(from_mapping(yaml.safe_load((tiny.ROOT / "config.yaml").read_text())))
     settings = default.slice("update", JobKeys(method="flat_grpo", seed=0, round=1)).update
-    assert [round_rate(settings, round) for round in (1, 4, 10, 11)] == pytest.approx([1, 1 - 0.8 / 3, 0.2, 0.2])
+    assert [settings.rate_in(round) for round in (1, 4, 10, 11)] == pytest.approx([1, 1 - 0.8 / 3, 0.2, 0.2])
 
 
 def test_without_decay_rounds_the_learning_rate_falls_until_the_last_round():
     plan = Plan(from_mapping(merge(CONFIG, {"update": {"decay_rounds": None}})))
     settings = plan.slice("update", JobKeys(method="flat_grpo", seed=0, round=1)).update
-    assert (settings.decay_rounds, round_rate(settings, 6)) == (6, 0.5)
+    assert (settings.decay_rounds, settings.rate_in(6)) == (6, 0.5)
 
 
 def test_rounds_added_to_the_list_of_evaluated_rounds_leave_the_games_of_the_others():

@@ -58,11 +58,11 @@ def test_the_slope_at_a_score_is_the_derivative_of_the_loss():
     assert found.accuracy == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("tokens_per_pass", [300, 16384])
-def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, tokens_per_pass):
+@pytest.mark.parametrize(("tokens_per_pass", "total"), [(300, "sum"), (16384, "mean")])
+def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, tokens_per_pass, total):
     """The loss as one graph: each rollout's score from passes over its turns' own contexts."""
     turns = turns.filter(np.isin(turns.column("group_id").to_pylist(), mixed_groups(turns)[:1]))
-    _, (_, metrics) = trained(world, turns, beta=0.5, tokens_per_pass=tokens_per_pass)
+    _, (_, metrics) = trained(world, turns, beta=0.5, tokens_per_pass=tokens_per_pass, score=total)
     model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
     scores: dict[str, list[torch.Tensor]] = {}
     won, context = {}, []
@@ -73,7 +73,7 @@ def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, t
         ratio = each[-len(row["response_ids"]) :].sum() - sum(row["response_logprobs"])
         scores.setdefault(row["rollout_id"], []).append(0.5 * ratio)
         won[row["rollout_id"]] = row["success"]
-    score = {name: torch.stack(parts).mean() for name, parts in scores.items()}
+    score = {name: getattr(torch.stack(parts), total)() for name, parts in scores.items()}
     pairs = [(a, b) for a in score for b in score if won[a] and not won[b]]
     loss = -torch.stack([functional.logsigmoid(score[a] - score[b]) for a, b in pairs]).mean()
     loss.backward()
@@ -110,7 +110,8 @@ def test_without_a_pair_the_model_stays_as_it_is(world, turns):
 
 
 def test_the_stage_makes_a_policy_of_its_own_and_leaves_the_sft_policy_alone(world, tmp_path):
-    job = world.job("implicit_model", SECOND, tmp_path, turns=world.path("turns"))
+    first = replace(world.turns, method="istar")
+    job = world.job("implicit_model", first, tmp_path, turns=world.path("turns"))
     job.store = Store(keep=True)
     metrics = load("implicit_model").run(job)
     assert metrics["pairs"] > 0
@@ -121,22 +122,52 @@ def test_the_stage_makes_a_policy_of_its_own_and_leaves_the_sft_policy_alone(wor
     assert all(torch.equal(made[name], kept[name]) for name in made)
     assert all(torch.equal(sft[name], again[name]) for name in sft)
     assert any(not torch.equal(made[name], sft[name]) for name in made)
-    read = world.job("logprobs", replace(SECOND, method="", scorer="implicit-istar"), tmp_path / "read")
+    read = world.job("logprobs", replace(first, method="", scorer="implicit-istar"), tmp_path / "read")
     sft_folder = str(world.path("sft_policy"))
     read.input |= {"turns": str(world.path("turns")), "policy": job.output["implicit"], "sampler": sft_folder}
     assert load("logprobs").run(read)["log_ratio_rms"] > 1e-3
     table = tables.read(read.output["logprobs"], "logprobs")
-    assert set(table.column("policy_id").to_pylist()) == {"implicit-istar/seed0/round02"}
+    assert set(table.column("policy_id").to_pylist()) == {"implicit-istar/seed0/round01"}
 
 
-def test_in_round_1_istar_is_rloo(world, turns, tmp_path):
-    ran = world.run("logprobs", replace(world.turns, scorer="implicit-istar"), tmp_path)
+def test_in_round_1_the_authors_codes_istar_is_rloo(world, turns, tmp_path):
+    ran = world.run("logprobs", replace(world.turns, scorer="implicit-istar_code"), tmp_path)
     plan = Plan(tiny.experiment())
     read = {"logprobs": tables.read(ran.output["logprobs"], "logprobs")}
-    one, two = compute(turns, plan.method("istar"), read), compute(turns, plan.method("rloo"))
+    one, two = compute(turns, plan.method("istar_code"), read), compute(turns, plan.method("rloo"))
     assert one.column("advantage").equals(two.column("advantage"))
     with pytest.raises(UserError, match="in round 1 it is the SFT policy"):
-        plan.inputs("implicit_model", replace(SECOND, round=1))
+        plan.inputs("implicit_model", replace(SECOND, method="istar_code", round=1))
+
+
+def test_as_published_the_model_is_trained_on_the_rollouts_that_it_scores():
+    plan = Plan(tiny.experiment(methods=["istar", "istar_code"]))
+
+    def files(method, round, stage="implicit_model"):
+        turns = plan.turns_at(method, 0, round)
+        at = replace(turns, method=method) if stage == "implicit_model" else plan.keys_for(stage, turns, method)
+        return dict(plan.inputs(stage, at))
+
+    first, second = (plan.turns_at("istar", 0, round) for round in (1, 2))
+    model = plan.layout.path("implicit", first.keys, method="istar")
+    assert files("istar", 1) == {"turns": plan.layout.path("turns", first.keys), "policy": plan.sft_policy(first)}
+    assert files("istar", 2) == {"turns": plan.layout.path("turns", second.keys), "policy": model}
+    assert files("istar", 1, "logprobs")["policy"] == model
+    # One round behind, as in the authors' code.
+    assert plan.keys_for("implicit_model", first, "istar_code") is None
+    assert files("istar_code", 2)["turns"] == plan.layout.path("turns", first.keys)
+    assert "policy" not in files("istar_code", 1, "logprobs")
+
+
+def test_the_models_learning_rate_follows_the_policys_warm_up_and_decay():
+    update = tiny.experiment().update.model_copy(
+        update={"warmup_steps": 8, "minibatch": 2, "epochs": 1, "final_lr": 0.2, "decay_rounds": 5}
+    )
+    shares = [implicit_model.policy_share(update, 8, 10, round) for round in (1, 2, 3, 5, 9)]
+    # Four steps a round: 1/8 to 4/8, then 5/8 to 8/8, then whole; the decay is .8 in four steps.
+    assert shares == pytest.approx([2.5 / 8, 6.5 / 8 * 0.8, 0.6, 0.2, 0.2])
+    constant = tiny.experiment(define={"mine": {"base": "istar", "model": {"schedule": "constant"}}})
+    assert implicit_model.config(Plan(constant), replace(SECOND, method="mine")).share == 1.0
 
 
 def test_beta_is_the_methods_and_the_learning_rate_twice_the_policys_unless_it_is_given():

@@ -356,6 +356,15 @@ class UpdateConfig(LossConfig):
             )
         return self
 
+    def rate_in(self, round: int) -> float:
+        """The share of the learning rate in `round`: 1 in the first, `final_lr` from `decay_rounds` on, linear between.
+
+        1 where `decay_rounds` is not set, which is the whole run's to say.
+        """
+        if self.decay_rounds is None:
+            return 1.0
+        return 1 - (1 - self.final_lr) * (min(round, self.decay_rounds) - 1) / max(1, self.decay_rounds - 1)
+
 
 class EvalMode(Closed):
     """One way to sample at evaluation; temperature 0 is greedy."""

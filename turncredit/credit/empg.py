@@ -35,15 +35,15 @@ def empg(
     *,
     k: NonNegative = 1.0,
     k_future: NonNegative = 1.0,
-    zeta: NonNegative = 0.05,
+    zeta: NonNegative = 0.1,
 ) -> dict[str, np.ndarray]:
     """A_t = A g(H_t) + zeta f(H_{t+1}), then minus the batch's mean; H is min-max normalised over the batch.
 
     g(H) = exp(-k H) / mean exp(-k H), f(H) = exp(-k_future H). The last turn of a rollout has no bonus.
 
-    Source: Wang et al. 2025 (EMPG), eq. 8 and 10-12, as a public re-implementation for agents has it: zeta 0.05, 1e-8
-    in the min-max and in the mean. Departures: where the table has no `entropy`, the entropy is estimated from the
-    sampled tokens' log-probabilities, which is all that is stored.
+    Source: Wang et al. 2025 (EMPG), eq. 8 and 10-12; zeta 0.1 is that of its authors' code, 1e-8 in the min-max and in
+    the mean a public re-implementation's for agents. Departures: where the table has no `entropy`, the entropy is
+    estimated from the sampled tokens' log-probabilities, which is all that is stored.
 
     Returns `entropy`, `scale` (g), `clarity` (f of the next turn), `advantage_rollout`, `advantage` (each N).
     """

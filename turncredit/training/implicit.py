@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,7 @@ def train(
     beta: float,
     lr: float,
     steps: int,
+    score: Literal["sum", "mean"] = "sum",
     tokens_per_pass: int,
     moments: Mapping[str, torch.Tensor],
     moments_dtype: str = "float32",
@@ -67,9 +68,9 @@ def train(
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Train a model in place on a round's rollouts; returns the optimiser's moments and metrics (before the last step).
 
-    A rollout's score is the mean over its turns of beta (log pi_phi - log pi_old). Each of the `steps` is on all pairs
-    of a success and a failure of one task. The loss's slope at each score is found first, from a pass without gradient,
-    so that the passes with gradient can be of any size. Without a pair the model stays as it is.
+    A rollout's score is the sum (or the mean) over its turns of beta (log pi_phi - log pi_old). Each of the `steps` is
+    on all pairs of a success and a failure of one task. The loss's slope at each score is found first, from a pass
+    without gradient, so that the passes with gradient can be of any size. Without a pair the model stays as it is.
     """
     view = Turns(turns, where=where)
     rollout_N = view.restore(view.rollout_N)
@@ -88,7 +89,7 @@ def train(
     check_logprobs(turns, where)
     temperature = only_value(turns, "temperature", where, "the implicit reward model")
     sampled_N = np.array([response.astype(np.float64).sum() for response in list_column(turns, "response_logprobs")])
-    share_N = beta / view.length_R[rollout_N]
+    share_N = beta / (view.length_R[rollout_N] if score == "mean" else np.ones(turns.num_rows))
     for step in range(steps):
         read_N = logprobs_N(model, sequences, turns.num_rows, temperature=temperature, tokens_per_pass=tokens_per_pass)
         score_R = np.bincount(rollout_N, share_N * (read_N - sampled_N), view.rollouts)

@@ -61,7 +61,7 @@ def update(
     """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
     reference     the policy that the KL penalty, if any, refers to (the SFT policy)
-    rate          the share of the learning rate in this round (`round_rate`)
+    rate          the share of the learning rate in this round (`UpdateConfig.rate_in`)
     team          the processes that compute a minibatch together; rows and moments are the first one's
     train_dtype   the type in which whole weights are stepped; `moments_dtype` that of the optimiser's moments
     """
@@ -101,13 +101,6 @@ def update(
     # The moments also of a round that had nothing to learn: the next one goes on with them.
     moments = optimizer.state(keep=team.leads) if settings.keep_optimizer else {}
     return Updated(masters, rows, state, moments, metrics)
-
-
-def round_rate(settings: UpdateConfig, round: int) -> float:
-    """The share of the learning rate in `round`: 1 in the first, `final_lr` from `decay_rounds` on, linear between."""
-    if settings.decay_rounds is None:
-        return 1.0
-    return 1 - (1 - settings.final_lr) * (min(round, settings.decay_rounds) - 1) / max(1, settings.decay_rounds - 1)
 
 
 class TrainingSet(NamedTuple):

@@ -122,7 +122,7 @@ def disk(plan: Plan) -> dict[str, float]:
     kept = min(rounds, 2 if experiment.granularity == "stage" else len(experiment.blocks()) + 1) if last else rounds
     policies = runs * kept + (audited if last else 0)
     implicit = [name for name in experiment.trained() if plan.method(name).scorer == "implicit"]
-    models = len(implicit) * len(experiment.seeds) * (kept if last else max(0, rounds - 1))
+    models = len(implicit) * len(experiment.seeds) * (kept if last else rounds)
     folder = saved(experiment, model, moments=experiment.update.keep_optimizer)
     base = BYTES["float32" if experiment.policy.source == "scratch" else "bfloat16"] * model.parameters
     length, turns = contexts(experiment, model), round_turns(experiment, model)

@@ -1,17 +1,21 @@
-"""Stage `implicit_model`: the implicit reward model of a round, trained on the rounds before it.
+"""Stage `implicit_model`: a round's implicit reward model, trained on the rollouts that it scores and those before.
 
-Like other learned models it needs nothing of its own round. In round 1 it is the SFT policy, and there is no job.
+With `trained_on: before` it needs nothing of its own round, as other learned models; in round 1 it is then the SFT
+policy, and there is no job.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
-from turncredit.config import Experiment, validated
+from turncredit.config import Experiment, UpdateConfig, validated
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage
+from turncredit.credit.parts.configured import configured_method
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
@@ -20,18 +24,27 @@ from turncredit.pipeline.resources.work import Work
 
 
 class Settings(Closed):
-    """`define.<method>.model` of a method with an implicit reward model. Defaults as in iStar's code."""
+    """`define.<method>.model` of a method with an implicit reward model. Defaults as in iStar's paper."""
 
-    lr: float | None = Field(None, gt=0, description="null: twice the policy's (the source: 1e-6 and 5e-7)")
-    steps: int = Field(1, ge=1, description="optimiser steps a round, each on all pairs of the round before")
+    lr: float | None = Field(None, gt=0, description="null: twice the policy's (iStar's code: 1e-6 and 5e-7)")
+    steps: int = Field(1, ge=1, description="optimiser steps a round, each on all pairs of a round")
+    score: Literal["sum", "mean"] = Field("sum", description="of a rollout, over its turns; DPO's is the sum")
+    trained_on: Literal["current", "before"] = Field(
+        "current", description="the round that is scored next, or the one before it"
+    )
+    schedule: Literal["policy", "constant"] = Field(
+        "policy", description="the learning rate's warm-up and decay: the policy's in the same round, or none"
+    )
 
 
 class Config(Slice):
-    """How the model is trained and loaded."""
+    """How the model is trained and loaded. `share`: the learning rate in this round, as a share of `lr`."""
 
     beta: float
     lr: float
+    share: float
     steps: int
+    score: Literal["sum", "mean"]
     dtype: str
     train_dtype: str
     moments_dtype: str
@@ -41,7 +54,19 @@ class Config(Slice):
 def settings(experiment: Experiment, method: str) -> Settings:
     """The settings of the method's implicit reward model. Raises UserError for an unknown or impossible one."""
     entry = experiment.define.get(method)
-    return validated(Settings, entry.model if entry else {}, f"define.{method}.model")
+    given = {**configured_method(experiment, method).model_settings, **(entry.model if entry else {})}
+    return validated(Settings, given, f"define.{method}.model")
+
+
+def policy_share(update: UpdateConfig, rollouts: int, rounds: int, round: int) -> float:
+    """The policy's mean learning rate in `round`, as a share of its largest.
+
+    rollouts   of a round; rounds   of the run, in the last of which the decay ends where `decay_rounds` is not set
+    """
+    steps = update.epochs * math.ceil(rollouts / update.minibatch)
+    done = (round - 1) * steps
+    warm = sum(min(1.0, (done + step) / max(1, update.warmup_steps)) for step in range(1, steps + 1)) / steps
+    return warm * update.model_copy(update={"decay_rounds": update.decay_rounds or rounds}).rate_in(round)
 
 
 def config(plan: Plan, at: JobKeys) -> Config:
@@ -50,11 +75,16 @@ def config(plan: Plan, at: JobKeys) -> Config:
     part = next((part for part in method.parts if part.scorer == "implicit"), None)
     if part is None:
         raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
-    model_settings = settings(experiment, at.method)
+    model_settings, update = settings(experiment, at.method), experiment.section_for(at.method, "update")
+    rollout = experiment.section_for(at.method, "rollout")
+    follows = model_settings.schedule == "policy"
+    rollouts = rollout.tasks * rollout.group_size
     return Config(
         beta=part.settable()["beta"],
-        lr=model_settings.lr or 2 * experiment.section_for(at.method, "update").lr,
+        lr=model_settings.lr or 2 * update.lr,
+        share=policy_share(update, rollouts, experiment.rounds, at.round) if follows else 1.0,
         steps=model_settings.steps,
+        score=model_settings.score,
         dtype=experiment.policy.dtype,
         train_dtype=experiment.policy.train_dtype,
         moments_dtype=experiment.policy.moments_dtype,
@@ -63,13 +93,20 @@ def config(plan: Plan, at: JobKeys) -> Config:
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The turns of the round before, and its model: in round 2 the SFT policy. Raises UserError in round 1."""
-    before = plan.round_before(at)
+    """The turns of the round, or of the one before, and the model before: at first the SFT policy.
+
+    Raises UserError in round 1 if the model is trained on the round before.
+    """
+    before, path = plan.round_before(at), plan.layout.path
+    if settings(plan.experiment, at.method).trained_on == "current":
+        return {
+            "turns": path("turns", at.keys),
+            "policy": plan.sft_policy(at) if before is None else path("implicit", before.keys),
+        }
     if before is None:
         raise UserError(
             "implicit_model: in round 1 it is the SFT policy, which no job of this stage makes; see round 2"
         )
-    path = plan.layout.path
     return {
         "turns": path("turns", before.keys),
         "policy": plan.sft_policy(at) if at.round == 2 else path("implicit", before.keys),
@@ -89,8 +126,9 @@ def run(job: Job) -> dict[str, float]:
         masters,
         job.table("turns", columns=implicit.COLUMNS),
         beta=config.beta,
-        lr=config.lr,
+        lr=config.lr * config.share,
         steps=config.steps,
+        score=config.score,
         tokens_per_pass=config.tokens_per_pass,
         moments=before.moments(),
         moments_dtype=config.moments_dtype,
@@ -111,9 +149,14 @@ def needed(plan: Plan, method: str) -> bool:
     return plan.method(method).scorer == "implicit"
 
 
+def is_sft(plan: Plan, method: str, round: int) -> bool:
+    """Whether the method's reward model is still the SFT policy in this round."""
+    return round == 1 and settings(plan.experiment, method).trained_on == "before"
+
+
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys | None:
-    """None in round 1, where the model is the SFT policy."""
-    return None if turns.round == 1 else replace(turns, method=method)
+    """None where the model is still the SFT policy."""
+    return None if is_sft(plan, method, turns.round) else replace(turns, method=method)
 
 
 def gpu_work(work: Work) -> float:
@@ -133,6 +176,7 @@ STAGE = Stage(
     slice=config,
     inputs=inputs,
     run=run,
+    varies_by=("method", "round"),
     needed=needed,
     keys=keys,
     policy="trains",

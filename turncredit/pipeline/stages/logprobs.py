@@ -25,6 +25,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import second_pass
+from turncredit.pipeline.stages import implicit_model
 
 
 class Config(Slice):
@@ -66,11 +67,11 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
         return {**turns, **games, "policy": plan.sft_policy(at), "sampler": plan.sampler(at)}
     if at.scorer == "hindsight":
         return {**turns, "policy": plan.sampler(at), **plan.plugin_files(at)}
-    if at.round == 1:
+    method = at.scorer.removeprefix(IMPLICIT)
+    sft = at.scorer == SFT or implicit_model.is_sft(plan, method, at.round)
+    if sft and at.round == 1:
         return turns
-    path = plan.layout.path
-    sft = at.scorer == SFT
-    scorer = plan.sft_policy(at) if sft else path("implicit", at.keys, method=at.scorer.removeprefix(IMPLICIT))
+    scorer = plan.sft_policy(at) if sft else plan.layout.path("implicit", at.keys, method=method)
     return {**turns, "policy": scorer, "sampler": plan.sampler(at)}
 
 
@@ -123,7 +124,8 @@ def run(job: Job) -> dict[str, float]:
         logprob_N[unread] = sampled_N[unread]
         if not hindsight:  # the one that sampled is trained next, and need not have this one beside it in memory
             job.policy("policy").release()
-    scorer = job.runtime_options if at.scorer == SFT or at.round == 1 else round_name(at.scorer, at.seed, at.round)
+    sft = at.scorer == SFT or "policy" not in job.input
+    scorer = job.runtime_options if sft else round_name(at.scorer, at.seed, at.round)
     scorer_N = turns.column("policy_id") if hindsight else pa.repeat(scorer, turns.num_rows)
     job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, scorer_N))
     ratio_N = logprob_N - sampled_N

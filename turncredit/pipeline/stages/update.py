@@ -85,7 +85,7 @@ def run(job: Job) -> dict[str, float]:
 
 
 def _run(job: Job, team: Team) -> dict[str, float]:
-    from turncredit.training.update import COLUMNS, round_rate, training_set, update
+    from turncredit.training.update import COLUMNS, training_set, update
 
     config, at = job.config, job.at
     turns = job.table("turns", columns=COLUMNS)
@@ -99,7 +99,7 @@ def _run(job: Job, team: Team) -> dict[str, float]:
         config.update,
         data,
         reference=job.policy("reference"),
-        rate=round_rate(config.update, at.round),
+        rate=config.update.rate_in(at.round),
         seed=at.seed,
         round=at.round,
         team=team,
