@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from turncredit.audit import collapse
 from turncredit.audit.checked_round import CheckSettings, RoundFiles
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.data import tables
@@ -18,6 +19,7 @@ from turncredit.pipeline.stages.invariants import check_settings, round_files, r
 from turncredit.pipeline.stages.rollout_invariants import audited_files
 from turncredit.views import collect
 from turncredit.views.experiments import experiment_folders
+from turncredit.views.sql_views import metrics_table
 
 #: Invariants that the comparison with the plan contains; it finds the file that is to blame.
 COMPARED = ("schemas", "made_from")
@@ -57,6 +59,9 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
         if probed and probed["holds"]:
             at = f"{probed['run']} seed {probed['seed']} round {probed['round']}"
             print(f"{folder.name}: hidden states that models read, where they say least ({at}): {probed['detail']}")
+        if not comparison.problems:  # metrics that cannot be read were reported above
+            for collapsed in collapse.collapses(experiment, metrics_table([plan.layout]).to_pandas()):
+                print(f"WARNS {'collapse':<13} {folder.name}: {collapsed}")
         spent = steps_taken(plan, comparison.unreadable)
         checked += bool(spent)
         kinds |= {"equal_steps"} if spent else set()

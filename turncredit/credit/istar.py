@@ -31,12 +31,12 @@ def istar(
     A_S is r_t relative to all turns of its group: (r_t - mean) / (std + eps).
     With omega = 0 A is A_rollout exactly.
 
-    Source: Liu et al. 2025 (iStar, arXiv 2509.19199). Its text was read for us, not by us: A_S divides by the deviation,
-    and phi is updated on the rollouts that it then scores. omega, beta and RLOO as the base are its authors' code's
-    (github.com/Tongyi-ConvAI/Qwen-Character, CharacterRL-iStar). That differs: its A_S is n / (n - 1) (r_t - mean), with
-    mean and n from one row of each rollout, the first that it meets (`baseline="first_turn"`, with turn 0 as that row;
-    its docstring says `"turns"`, all turns of the group), and its phi has not been trained on the round that it scores.
-    `istar_code` is that.
+    Source: Liu et al. 2025 (iStar, arXiv 2509.19199). Its text was read for us: A_S divides by the deviation, and phi
+    is updated on the rollouts that it then scores. omega, beta and RLOO as the base are its authors' code's
+    (github.com/Tongyi-ConvAI/Qwen-Character, CharacterRL-iStar). In that, A_S is n / (n - 1) (r_t - mean), with mean
+    and n from one row of each rollout, the first that it meets (`baseline="first_turn"`, with turn 0 as that row; its
+    docstring says `"turns"`, all turns of the group), and phi has not been trained on the round that it scores:
+    `istar_code`.
 
     Reads the side table `logprobs` (scorer `implicit`). Returns `step_reward` (r), `advantage_rollout`,
     `advantage_turn` (A_S), `advantage` (each N).

@@ -333,6 +333,7 @@ def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
 
     That is the first step that computed something. `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio`
     and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0.
+    `largest_log_ratio` is the largest such mean over all steps: how far the round moved the policy.
     """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
     metrics |= {name: float(sum(row[name] for row in rows)) for name in ("sequences", "zero_sequences", "tokens")}
@@ -343,4 +344,5 @@ def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
     first = next((row for row in rows if row["ratio_max"] is not None), None)
     if first is not None:
         metrics |= {f"first_{name}": first[name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
+        metrics["largest_log_ratio"] = max(row["log_ratio"] for row in rows if row["log_ratio"] is not None)
     return metrics

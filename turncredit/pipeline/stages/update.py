@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from turncredit.audit import collapse
 from turncredit.config import UpdateConfig
 from turncredit.config.layout import round_name
 from turncredit.config.stages import RUN, Artifact, Stage, table
@@ -64,7 +66,7 @@ AGREES = 0.02
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
-    """What to say of a round from which no credit was learned, or whose engine sampled from another distribution."""
+    """What to say of a round without credit, of an engine that samples from another distribution, and of a collapse."""
     if not metrics["steps"]:
         return "no optimiser step, so the policy is the one before: the rollouts of every group had equal returns"
     if not metrics["turns_with_advantage"]:
@@ -76,6 +78,8 @@ def warning(metrics: Mapping[str, float]) -> str | None:
             "before the first step, as if the policy had changed; see 'Engines that disagree with training' in "
             "docs/update.md"
         )
+    if signs := collapse.of_update(metrics):
+        return f"the policy has collapsed: {', '.join(signs)}; {collapse.cause(metrics, signs)}"
     return None
 
 
@@ -120,7 +124,11 @@ def _run(job: Job, team: Team) -> dict[str, float]:
     for name in ("log_ratio", "log_ratio_max"):  # not in the schema: tables of earlier versions lack them
         schema = schema.append(pa.field(name, pa.float64()))
     job.write("updates", pa.Table.from_pylist(rows, schema=schema))
-    return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
+    return {
+        **result.metrics,
+        "turns_with_advantage": float((data.advantage_N != 0).sum()),
+        "entropy_limit": math.log(len(policy.tokenizer)),
+    }
 
 
 def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from turncredit.audit.collapse import Collapse
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats import intervals
@@ -33,9 +35,17 @@ from turncredit.views.sql_views import quoted
 
 
 def final(
-    results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Sourced], corrected: Corrected
+    results: Results,
+    names: Sequence[str],
+    baseline: str,
+    differences: Mapping[str, Sourced],
+    corrected: Corrected,
+    collapsed: Sequence[Collapse] = (),
 ) -> Grid:
-    """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values."""
+    """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values.
+
+    `collapsed` are the runs that are counted as such.
+    """
     rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)
     with_gap = baseline == BASELINE and results.finished_seeds(upper)
     span = f"rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"round {rounds[0]}"
@@ -58,14 +68,17 @@ def final(
             Column("best", BEST, "mean over seeds of each seed's best round, selected on these games: optimistic"),
             Column("training", "in training", "training success, mean of the rounds after the first quarter"),
             Column("seeds", "seeds", "finished seeds"),
+            Column("collapsed", "collapsed", "seeds whose policy collapsed in some round; they count in all figures"),
             Column("holm", "p, families", "p of the difference, corrected over families; one method a family"),
         ],
     )
     if corrected.variants:
         words = "the same for the families' other methods, corrected among these"
         grid.columns.append(Column("holm_variants", "p, variants", words))
+    count = Counter(one.method for one in collapsed)
     for method in names:
-        grid.rows[method] = _final_row(results, method, baseline, differences.get(method), corrected)
+        row = _final_row(results, method, baseline, differences.get(method), corrected)
+        grid.rows[method] = {**row, "collapsed": "" if is_start(method) else str(count[method])}
     return grid
 
 

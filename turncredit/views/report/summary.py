@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from turncredit import envs
+from turncredit.audit.collapse import Collapse, collapses
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.errors import UserError
@@ -45,6 +46,7 @@ class Summary:
     contexts: Contexts | None
     missing: list[str]
     without_credit: list[str]
+    collapsed: list[Collapse]
     left_out: str
 
     @property
@@ -81,6 +83,7 @@ def summarise(results: Results) -> Summary:
     names = [name for name in everyone if is_start(name) or name in results.methods]
     points, contexts = outcomes.curve_points(results), read_contexts(results.layout)
     leaks, leaks_of = diagnostics.leak_lines(results, everyone)
+    collapsed = collapses(results.experiment, results.metrics)
     return Summary(
         results=results,
         headline=_headline(results, baseline, differences, adjusted),
@@ -95,7 +98,7 @@ def summarise(results: Results) -> Summary:
         ),
         comparisons=_comparisons(baseline, differences, adjusted),
         order=order,
-        sections=_sections(results, compared, everyone, names, points, contexts),
+        sections=_sections(results, compared, everyone, names, points, contexts, collapsed),
         points=points,
         differences=[(name, differences[name]) for name in names if name in differences],
         predictions=predictions(results, names, baseline, differences) if baseline == BASELINE else [],
@@ -104,6 +107,7 @@ def summarise(results: Results) -> Summary:
         contexts=contexts,
         missing=_missing(results),
         without_credit=_without_credit(results),
+        collapsed=collapsed,
         left_out=_left_out(results),
     )
 
@@ -137,12 +141,13 @@ def _sections(
     names: list[str],
     points: pd.DataFrame,
     contexts: Contexts | None,
+    collapsed: Sequence[Collapse],
 ) -> dict[str, list[Grid]]:
     """The grids that have rows, by the page's section; `names` are those of `everyone` that were evaluated."""
     baseline, differences = compared.baseline, compared.differences
     sections = {
         "learning": [outcomes.curve(results, names, points)],
-        "final": [outcomes.final(results, names, baseline, compared.sourced, compared.adjusted)],
+        "final": [outcomes.final(results, names, baseline, compared.sourced, compared.adjusted, collapsed)],
         "paper": papers(results, names),
         "detail": [
             *outcomes.splits(results, names),
