@@ -290,7 +290,9 @@ def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(boo
         right = sum(credit.advantage_N[row] * sign > 0 for credit in book.credits.values())
         before, after = (100 * book.truth.extra[name][row] for name in ("v_true", "q_true"))
         assert f"turn {book.turns.turn_N[row]}</a>" in said
-        assert f"{'rose' if sign > 0 else 'fell'} from {before:.0f}% to {after:.0f}%" in said
+        by, error = (100 * abs(getattr(book.truth, name)[row]) for name in ("advantage_N", "se_N"))
+        rose = "rose" if sign > 0 else "fell"
+        assert f"{rose} by {by:.0f} ± {error:.0f} points, from {before:.0f}% to {after:.0f}%" in said
         assert f"{right} of {len(book.credits)} methods" in said
         tops = {name: (sign * credit.advantage_N[book.rows(rollout)]).max() for name, credit in book.credits.items()}
         mine = {name: sign * credit.advantage_N[row] for name, credit in book.credits.items()}

@@ -464,3 +464,20 @@ def test_an_audit_that_is_half_done_is_reported_as_far_as_it_went(folder, tmp_pa
     grids = {grid.name.split("_")[0] for grid in summarise(collect(part)).grids}
     there = {"fidelity", "gradients", "leaks"} & grids
     assert there == {"fidelity", "gradients", "leaks"} - {gone}
+
+
+def test_the_tables_of_invariants_and_the_first_line_count_the_same_ones(summary):
+    [grid] = summary.sections["invariants"]
+    assert f" checks of {len(grid.rows)} invariants in " in summary.holds.words
+
+
+def test_no_method_scores_above_a_noise_ceiling_that_is_shown(summary):
+    ceilings = 0
+    for grid in summary.sections["fidelity"]:
+        row = grid.rows.get(diagnostics.CEILING, {})
+        shown = {name: cell for name, cell in row.items() if isinstance(cell, Number)}
+        ceilings += len(shown)
+        for name, ceiling in shown.items():
+            scores = [cells[name].value for cells in grid.rows.values() if isinstance(cells.get(name), Number)]
+            assert max(scores) <= ceiling.value
+    assert ceilings > 0

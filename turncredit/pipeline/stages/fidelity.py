@@ -7,7 +7,6 @@ from math import isfinite
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage, table
 from turncredit.credit.parts.configured import ask_of
 from turncredit.data.files import write_json
-from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 
@@ -46,7 +45,7 @@ def run(job: Job) -> dict[str, float]:
 
     labels = next(iter(job.paths("labels")), None)
     scored, advantages = reading.load(job.path("turns"), job.paths("credits"), job.path("branches"), labels)
-    scores = fidelity.score(scored, advantages, seed=derive_seed(job.at.seed, "fidelity", job.at.round))
+    scores = fidelity.score(scored, advantages)  # the seed of `turncredit fidelity`: the same files, the same ends
     write_json(job.output["json"], fidelity.as_json(scores))
     job.write("fidelity", fidelity.table(scores))
     best = [row.value for row in scores.rows if (row.measure, row.subset) == ("rank_correlation", "all")]

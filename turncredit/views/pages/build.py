@@ -248,7 +248,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     compared = [name for name in pages.order if name not in BASELINE_AND_BOUNDS and name in varied]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
-        f"{100 * book.success_R.mean():.0f}% succeeded",
+        f"{100 * book.success_R.mean():.0f}% {book.success_words}",
         f"{book.turns.n} turns",
     ]
     if book.truth:

@@ -138,6 +138,12 @@ class Book:
         """Which rollouts succeeded: `success`, or without that column a return above 0."""
         return success_R(self.turns, "credit pages", None, graded=True)
 
+    @property
+    def success_words(self) -> str:
+        """What the share of `success_R` is called: a graded return above 0 need not be a success."""
+        known = self.turns.has("success") or self.is_chance
+        return "succeeded" if known else "have a return above 0"
+
     @cached_property
     def ids_R(self) -> list[tuple[str, str]]:
         """(group id, rollout id) of each rollout."""

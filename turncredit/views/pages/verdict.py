@@ -39,7 +39,9 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
     moved = ""
     if np.isfinite(before) and np.isfinite(after):
         what = "the chance of success" if book.is_chance else "the expected return"
-        moved = f" {what} {'rose' if sign > 0 else 'fell'} from {level(book, before)} to {level(book, after)}"
+        by = f"{100 * abs(value):.0f} ± {100 * se:.0f} points" if book.is_chance else f"{abs(value):.3g} ± {se:.2g}"
+        rose = "rose" if sign > 0 else "fell"
+        moved = f" {what} {rose} by {by}, from {level(book, before)} to {level(book, after)}"
     count = len(book.branched(rollout))
     doubt = f", within the noise of the largest of {count} turns" if abs(value) <= noise_of_largest(se, count) else ""
     text = Markup(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -156,7 +156,8 @@ def _fidelity_round(turns: Audited, names: Sequence[str], *, closed: bool) -> Gr
             "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
             f"groups, from {FEWEST_GROUPS} groups of a seed on. The noise ceiling is what the truth itself would score "
-            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/fidelity.md)."
+            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/fidelity.md). "
+            "None is given where a method scores above it: there are too few turns to estimate it."
         ),
         columns=[
             *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
@@ -164,12 +165,14 @@ def _fidelity_round(turns: Audited, names: Sequence[str], *, closed: bool) -> Gr
         ],
         closed=closed,
     )
-    ceiling = {name: _ceiling(turns, here, name) for name in shown if name in WITH_CEILING}
-    if any(isinstance(cell, Number) for cell in ceiling.values()):
+    rows = {
+        method: {name: measure(turns, "fidelity", method=method, measure=name, subset="all") for name in shown}
+        for method in _present(names, here)
+    }
+    ceiling = {name: _ceiling(turns, here, name, rows.values()) for name in shown if name in WITH_CEILING}
+    if any(ceiling.values()):
         grid.rows[CEILING] = {**dict.fromkeys((*(f"n_{name}" for name in SAMPLE), *shown), ""), **ceiling}
-    for method in _present(names, here):
-        measures = {name: measure(turns, "fidelity", method=method, measure=name, subset="all") for name in shown}
-        grid.rows[method] = {**_sample(turns, method=method), **measures}
+    grid.rows |= {method: {**_sample(turns, method=method), **measures} for method, measures in rows.items()}
     return grid
 
 
@@ -207,13 +210,22 @@ def resting_on(rounds: Sequence[Audited]) -> str:
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 
-def _ceiling(turns: Audited, here: pd.DataFrame, name: str) -> Cell:
-    """The ceiling, which is shared by methods that are scored on the same turns."""
+#: in place of a ceiling that a method's score exceeds
+TOO_FEW = "too few turns"
+
+
+def _ceiling(turns: Audited, here: pd.DataFrame, name: str, scores: Iterable[Mapping[str, Number | None]]) -> Cell:
+    """The ceiling, which is shared by methods that are scored on the same turns.
+
+    A score above it shows that there are too few turns to estimate it.
+    """
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
     sql = f"SELECT avg(ceiling) FROM fidelity WHERE {turns.where(measure=name, subset='all')}"
-    return turns.number(sql, FIDELITY[name][2], rows["seed"])
+    number = turns.number(sql, FIDELITY[name][2], rows["seed"])
+    exceeded = any((score := of_method[name]) is not None and score.value > number.value for of_method in scores)
+    return TOO_FEW if exceeded else number
 
 
 def _by_round(results: Results, names: Sequence[str], rounds: Sequence[Audited]) -> Grid:
@@ -413,5 +425,14 @@ def invariants(results: Results) -> list[Grid]:
             if rows["worst"].isna().all()
             else computed(results, f"SELECT max(worst) {base}", "small", files),
             "measured": "" if rows["worst"].isna().all() else str(rows.loc[rows["worst"].idxmax(), "detail"]),
+        }
+    if spent := _spent(results):
+        failed = len(unequal(results.experiment, spent))
+        rounds = len({at.round for at in spent})
+        grid.rows["equal_steps"] = {
+            "checked": str(rounds),
+            "failed": str(failed),
+            "things": str(len(spent)),
+            "worst": "",
         }
     return [grid]
