@@ -50,8 +50,14 @@ def test_the_first_observation_is_the_room_and_the_intro_has_banner_and_task_too
 
 def test_what_is_no_command_is_refused():
     env = opened()
-    steps = [env.step(command) for command in ("", "look around", "Look", "go  to drawer 1", "take moon 1 from sky 1")]
+    steps = [env.step(command) for command in ("", "look around", "look!", "go to moon 1", "take moon 1 from sky 1")]
     assert {(step.valid, step.observation) for step in steps} == {(False, "Nothing happens.")}
+
+
+def test_commands_are_understood_in_upper_case_and_with_more_spaces():
+    assert opened().step("  LOOK ") == opened().step("look")
+    go = next(command for command in opened().admissible() if command.startswith("go to "))
+    assert opened().step(go.replace("go to", "Go  To").upper()) == opened().step(go)
 
 
 def test_stepping_before_a_reset_is_an_error():

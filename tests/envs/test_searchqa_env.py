@@ -43,7 +43,11 @@ def opened(*actions: str, question: Question = QUESTION, **changes) -> SearchQA:
     [
         ("<search>who wrote  Dracula</search>", ("search", "who wrote Dracula")),
         ("<think>hm <b></think>\n<answer> Bram\nStoker </answer>", ("answer", "Bram Stoker")),
-        ("<search>one</search><answer>two</answer>", ("answer", "two")),
+        ("<search>one</search><answer>two</answer>", ("search", "one")),
+        ("<search>one <answer>two</answer>", ("answer", "two")),
+        ("<search>one", ("search", "one")),
+        ("Search[one]", ("search", "one")),
+        ("Finish[two]", ("answer", "two")),
         ("<search>cut off", ("search", "cut off")),
         ("search[ Dracula]", ("search", "Dracula")),
         ("  ANSWER[a[1]] ", ("answer", "a[1]")),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import tiny
@@ -73,6 +75,87 @@ def test_hotpotqa_and_2wiki_have_supports_and_contexts(tmp_path) -> None:
     assert [env.step(action).success for action in env.oracle()] == [False, False, True]
 
 
+WIKI2 = [
+    {
+        "_id": "w1", "question": "Where was the director of Orlok born?", "answer": "Cobh", "type": "compositional",
+        "supporting_facts": [["Orlok", 0], ["Ann Ray", 0]], "evidences": [],
+        "context": [["Orlok", ["Orlok is a film.", "Ann Ray directed it."]], ["Ann Ray", ["She is from Cobh."]]],
+    }
+]  # fmt: skip
+MUSIQUE = [
+    {
+        "id": "2hop__1_2", "question": "Who leads the country of Cobh?", "answer": "Ann Ray",
+        "answer_aliases": ["A. Ray", "Ann  Ray"], "answerable": True,
+        "question_decomposition": [
+            {"id": 1, "question": "Cobh >> country", "answer": "Orl", "paragraph_support_idx": 2},
+            {"id": 2, "question": "Who leads #1?", "answer": "Ann Ray", "paragraph_support_idx": 0},
+        ],
+        "paragraphs": [
+            {"idx": 0, "title": "Orl", "paragraph_text": "Ann Ray leads Orl.", "is_supporting": True},
+            {"idx": 1, "title": "Sea", "paragraph_text": "A sea.", "is_supporting": False},
+            {"idx": 2, "title": "Cobh", "paragraph_text": "Cobh is in Orl.", "is_supporting": True},
+        ],
+    },
+    {"id": "2hop__3_4", "question": "Who else?", "answer": "", "answerable": False,
+     "paragraphs": [{"idx": 0, "title": "Moon", "paragraph_text": "A moon.", "is_supporting": False}]},
+]  # fmt: skip
+
+
+def test_sentences_of_2wiki_are_joined_by_a_space_and_those_of_hotpotqa_have_one(tmp_path) -> None:
+    found = read_questions(Path(write(tmp_path / "2wiki.json", WIKI2)))
+    assert [one.text for one in found.documents] == ["Orlok is a film. Ann Ray directed it.", "She is from Cobh."]
+    hotpot = [{**WIKI2[0], "context": [["Orlok", ["Orlok is a film.", " Ann Ray directed it."]]]}]
+    found = read_questions(Path(write(tmp_path / "hotpot.json", hotpot)))
+    assert [one.text for one in found.documents] == ["Orlok is a film. Ann Ray directed it."]
+
+
+def test_musique_has_supports_in_the_order_of_its_hops_aliases_and_questions_without_an_answer(tmp_path) -> None:
+    path = write(tmp_path / "musique.jsonl", MUSIQUE)
+    found = read_questions(Path(path))
+    assert [(q.id, q.answers, q.supports, q.family) for q in found.questions] == [
+        ("2hop__1_2", ("Ann Ray", "A. Ray"), ("Cobh", "Orl"), "2 hops"),
+    ]  # fmt: skip
+    assert [one.title for one in found.documents] == ["Orl", "Sea", "Cobh", "Moon"]
+    env = open_task(make_tasks("train", 1, 0, of(path, topk=1))[0], of(path, topk=1))
+    env.reset()
+    assert env.distance() == 3
+    assert env.oracle()[:2] == ["search[ Cobh]", "search[ Orl]"]
+    assert env.step("answer[A. Ray]").success
+
+
+def test_the_same_questions_are_read_from_parquet(tmp_path) -> None:
+    hubs = {
+        "hotpot": [
+            {
+                "id": "h1", "question": "Who wrote it?", "answer": "Bram Stoker", "type": "bridge",
+                "supporting_facts": {"title": ["Nosferatu", "Dracula"], "sent_id": [0, 0]},
+                "context": {"title": ["Nosferatu", "Dracula"], "sentences": [["A film.", " Old."], ["By Stoker."]]},
+            }
+        ],
+        "squad": [
+            {"id": "s1", "title": "Vlad_III", "context": "Vlad ruled Wallachia.", "question": "What?",
+             "answers": {"text": ["Wallachia", "Wallachia"], "answer_start": [11, 11]}},
+        ],
+        "searchr1": [
+            {"id": "n1", "question": "when", "reward_model": {"ground_truth": {"target": ["1897"]}}},
+        ],
+        "musique": MUSIQUE[:1],
+    }  # fmt: skip
+    found = {}
+    for name, rows in hubs.items():
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        found[name] = read_questions(tmp_path / f"{name}.parquet")
+    assert {name: one.questions[0].answers for name, one in found.items()} == {
+        "hotpot": ("Bram Stoker",), "squad": ("Wallachia",), "searchr1": ("1897",), "musique": ("Ann Ray", "A. Ray"),
+    }  # fmt: skip
+    assert found["hotpot"].questions[0].supports == ("Nosferatu", "Dracula")
+    assert [one.text for one in found["hotpot"].documents] == ["A film. Old.", "By Stoker."]
+    assert [tuple(one)[1:] for one in found["squad"].documents] == [("Vlad III", "Vlad ruled Wallachia.")]
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"torn\.parquet: not a file of questions"):
+        read_questions(tmp_path / "torn.parquet")
+
+
 def test_paragraphs_of_squad_are_documents_and_questions_without_an_answer_are_left_out(tmp_path) -> None:
     found = read_questions(Path(write(tmp_path / "squad.json", SQUAD)))
     assert [(one.title, one.text) for one in found.documents] == [("Vlad III, paragraph 1", "Vlad ruled Wallachia.")]
@@ -106,7 +189,11 @@ def test_open_questions_come_with_a_corpus_in_any_of_its_forms(tmp_path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.json", "[{}]", r"not questions in the form of HotpotQA, 2Wiki, SQuAD \(.json\) or NQ \(.jsonl\): KeyError"),
+        (
+            "a.json",
+            "[{}]",
+            "not questions in the form of HotpotQA, 2Wiki, MuSiQue, SQuAD or Natural Questions: KeyError",
+        ),
         ("b.json", "{", "not a file of questions: Expecting property name"),
         ("c.json", "[]", "no questions in this file"),
         ("d.jsonl", '{"question": "x", "answer": []}', "row 0 has no answer"),

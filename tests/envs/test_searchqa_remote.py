@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pyarrow as pa
 import pytest
 
+from turncredit.config.sections import EnvSlice
 from turncredit.envs.searchqa import Settings, make_tasks, open_task, retrieve
 from turncredit.envs.searchqa.retrieve import Document, Remote
 from turncredit.errors import UserError
+from turncredit.rollouts.tasks import Games
 
 ROWS = [
     {"document": {"id": "1", "contents": '"Dracula"\nA novel.'}, "score": 2.5},
@@ -69,6 +72,27 @@ def test_a_query_is_posted_once_and_both_forms_of_documents_are_read(serve) -> N
     wanted = (Document("1", "Dracula", "A novel."), Document("2", "Carmilla", "A novella."))
     assert remote.search("a novel") == remote.search("a novel") == wanted
     assert server.asked == [{"queries": ["a novel"], "topk": 3, "return_scores": True}]
+
+
+def test_rollouts_that_step_together_share_one_request(serve) -> None:
+    def answer(_: int) -> tuple[int, bytes]:
+        return 200, json.dumps({"result": [ROWS, ROWS[1:]]}).encode()
+
+    server = serve(answer)
+    settings = {"documents": 60, "retriever": "remote", "url": server.url}
+    rows = make_tasks("train", 4, 0, Settings(**settings))
+    games = Games(EnvSlice(name="searchqa", settings=settings), pa.Table.from_pylist(rows))
+    running = [games.open(row) for row in rows]
+    for env in running:
+        env.reset()
+    steps = games.each(running, "step", ["search[one]", "answer[x]", "search[ two ]", "<search>one</search>"])
+    assert [request["queries"] for request in server.asked] == [["one", "two"]]
+    assert [step.observation.count("Doc ") for step in steps] == [2, 0, 1, 2]
+
+
+def test_a_server_that_answers_fewer_queries_than_it_was_asked_is_an_error(serve) -> None:
+    with pytest.raises(UserError, match="a list of documents for each of 2 queries"):
+        Remote(serve(good).url, 3, 5.0, 1).search_all(["one", "two"])
 
 
 def test_documents_without_scores_and_more_than_asked_for_are_read(serve) -> None:

@@ -47,7 +47,7 @@ def test_a_room_shows_what_is_neither_held_nor_in_something_closed():
     assert env.step("walk to kitchen").observation == (
         "You walk to kitchen. You see cup 1, cup 2, fridge, kitchen_counter, toaster. You hold shirt."
     )
-    assert env.step("walk to fridge").observation == "You walk to fridge. It is closed. You hold shirt."
+    assert env.step("Walk to the fridge").observation == "You walk to fridge. It is closed. You hold shirt."
     assert env.step("open fridge").observation == "You open fridge. In it: milk. You hold shirt."
     assert env.step("walk to kitchen_counter").observation == (
         "You walk to kitchen_counter. On it: cup 1, cup 2. You hold shirt."

@@ -62,6 +62,8 @@ class Environment:
                     next one, then start another. Servers of the environment need it (`turncredit env serve`)
     remote          (settings) -> whether its calls wait for another machine; servers of the environment then answer
                     others meanwhile
+    before_steps    (rollouts, actions) -> None, called before the steps of rollouts that are played in parallel: it can
+                    send one request for all of them. For built-in environments; not called with several trials
     served          settings that servers of the environment have unless others are given: without what only
                     demonstrations need
     check_installed (settings) -> a line about what is there, or None; raises UserError where something that playing
@@ -119,6 +121,7 @@ class Environment:
     guarded: bool = False
     release: Callable[[], None] | None = None
     remote: Callable[[Any], bool] | None = None
+    before_steps: Callable[[Sequence[Any], Sequence[str]], None] | None = None
     served: Mapping[str, Any] = field(default_factory=dict)
     check_installed: Callable[[Any], str | None] | None = None
 

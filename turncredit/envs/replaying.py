@@ -29,7 +29,7 @@ def restorable(environment: Environment) -> Environment:
 
     # Without env_class, open_task is the class itself (`Environment.check`).
     capable = environment.env_class or cast(type, open_task)
-    return replace(environment, open_task=open_replaying, env_class=capable)
+    return replace(environment, open_task=open_replaying, env_class=capable, before_steps=None)
 
 
 class Replaying:

@@ -38,7 +38,7 @@ def with_trials(environment: Environment, trials: int) -> Environment:
         failures = FailureRule(_unmarked(failures.failed), None if reply is None else _unmarked(reply))
     # Without env_class, open_task is the class itself (`Environment.check`).
     capable = environment.env_class or cast(type, open_task)
-    return replace(environment, open_task=open_trials, env_class=capable, failures=failures)
+    return replace(environment, open_task=open_trials, env_class=capable, failures=failures, before_steps=None)
 
 
 class Trials:

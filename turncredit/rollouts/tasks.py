@@ -157,6 +157,8 @@ class Games:
         """The result of a method of each, such as `step` with an action for each; coroutines run concurrently."""
         if not self._ours:
             return guard.call_each(running, method, *arguments)
+        if method == "step" and self.env.before_steps is not None:
+            self.env.before_steps(running, *arguments)
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
 
     def close_each(self, running: Sequence[Any]) -> None:

@@ -16,6 +16,16 @@ from turncredit.envs.household.profile import BANNER, COOL_TOOLS, HEAT_TOOLS, KN
 from turncredit.envs.household.world import World
 
 NOTHING = "Nothing happens."
+
+
+def as_typed(action: str) -> str:
+    """An action in lower case with single spaces: verl-agent's projection lower-cases, users write `Go to drawer 1`.
+
+    The reference engine itself takes nothing else (`Game.apply`).
+    """
+    return " ".join(action.lower().split())
+
+
 _CACHE_LIMIT = 2_000
 """Local situations and texts kept per game, about 1.6 KB each. A hundred random rollouts meet about 150."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.envs.household.game import NOTHING, Game
+from turncredit.envs.household.game import NOTHING, Game, as_typed
 from turncredit.envs.household.planner import distance, plan
 from turncredit.envs.household.profile import TASK_PREFIX
 from turncredit.envs.household.world import World
@@ -38,7 +38,7 @@ class NativeEnv:
         world, turn, won = self._running()
         if won or turn >= self.horizon:
             raise RuntimeError("the rollout has ended; reset the environment")
-        after, text = self._game.apply(world, action)
+        after, text = self._game.apply(world, as_typed(action))
         if after is not world:
             won = self._game.goal.won(after)
         turn += 1

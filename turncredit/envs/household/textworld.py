@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from turncredit.envs.household import real
-from turncredit.envs.household.game import NOTHING, Game
+from turncredit.envs.household.game import NOTHING, Game, as_typed
 from turncredit.envs.household.planner import distance, plan
 from turncredit.envs.household.profile import PACKAGE_PROFILE, PROFILES, TASK_PREFIX, identify
 from turncredit.envs.household.settings import Settings
@@ -173,7 +173,7 @@ class TextworldEnv:
         if self._running().won or self._turn >= self.horizon:
             raise RuntimeError("the rollout has ended; reset the environment")
         self._turn += 1
-        self._shown = text, _, won = self._engine.step(action)
+        self._shown = text, _, won = self._engine.step(as_typed(action))
         reward = self.success_reward if won else 0.0
         return Step(text, reward, won or self._turn >= self.horizon, won, text != NOTHING)
 

@@ -7,7 +7,7 @@ from turncredit.envs.judging import HIDDEN
 from turncredit.envs.searchqa.actions import is_answer
 from turncredit.envs.searchqa.answers import normalise
 from turncredit.envs.searchqa.expert import Expert, random_command, slip_command
-from turncredit.envs.searchqa.qa import SearchQA
+from turncredit.envs.searchqa.qa import SearchQA, search_together
 from turncredit.envs.searchqa.rule import rule
 from turncredit.envs.searchqa.settings import Settings
 from turncredit.envs.searchqa.tasks import check_files, gold_answer, make_tasks, open_task
@@ -37,6 +37,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=SearchQA,
     remote=lambda settings: settings.retriever == "remote",
+    before_steps=search_together,
     make_tasks=make_tasks,
     least_actions=_least_actions,
     task_key=lambda row: normalise(row["goal"]),  # there is one set of documents for all tasks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|$)", re.DOTALL)
+_CLOSED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+_OPEN = re.compile(r"<(search|answer)>(.*)", re.DOTALL)
 _BRACKETED = re.compile(r"^\s*(search|answer|finish)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>|^\s*(?:answer|finish)\s*\[", re.IGNORECASE)
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -13,12 +14,13 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 def parse(action: str) -> tuple[str, str]:
     """Kind (`search`, `answer`) and text of an action; kind is empty for anything else, and text then all of it.
 
-    The last of several tags counts, and a tag need not be closed: whatever samples may stop before. `finish` is
-    `answer`. Control characters and runs of white space become one space.
+    The first closed tag counts, as in Search-R1 (`postprocess_predictions` in its search_r1/llm_agent/generation.py).
+    Without a closed tag the first open one does: sampling may stop before the end. In brackets the kind may be in upper
+    case, as ReAct writes it (`Search[x]`, `Finish[x]`), and `finish` is `answer`. Control characters and runs of white
+    space become one space.
     """
-    tagged = _TAGGED.findall(action)
-    bracketed = None if tagged else _BRACKETED.match(action)
-    kind, text = tagged[-1] if tagged else bracketed.groups() if bracketed else ("", action)
+    match = _CLOSED.search(action) or _OPEN.search(action) or _BRACKETED.match(action)
+    kind, text = match.groups() if match else ("", action)
     kind = kind.lower()
     return "answer" if kind == "finish" else kind, " ".join(_UNSEEN.sub(" ", text).split())
 

@@ -51,7 +51,7 @@ def read_goal(text: str) -> Text:
 
 @lru_cache(maxsize=1 << 16)
 def read_turn(turn: Turn) -> Act:
-    """A turn, read; the last tag counts, as in the environment."""
+    """A turn, read; the first tag counts, as in the environment."""
     kind, text = parse(turn.action)
     return Act(kind, _text(text.lower()), _text(turn.observation if kind == "search" else ""))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from turncredit.envs.protocol import Step
 from turncredit.envs.searchqa import answers
 from turncredit.envs.searchqa.actions import parse, write
-from turncredit.envs.searchqa.retrieve import Document, Retriever
+from turncredit.envs.searchqa.retrieve import Document, Remote, Retriever
 from turncredit.envs.searchqa.settings import Settings
 
 START = "No documents yet."
@@ -136,6 +136,20 @@ class SearchQA:
         exact = float(answers.exact_match(answer, self.question.answers))
         share = exact if self.settings.reward == "em" else answers.f1(answer, self.question.answers)
         return share * self.settings.success_reward
+
+
+def search_together(runs: Sequence[SearchQA], actions: Sequence[str]) -> None:
+    """Ask a remote retriever once for all searches of rollouts that step together; their steps then find the replies.
+
+    Raises UserError, as a step does.
+    """
+    parsed = [(run.retriever, parse(action)) for run, action in zip(runs, actions, strict=True)]
+    queries: dict[Remote, list[str]] = {}
+    for retriever, (kind, text) in parsed:
+        if isinstance(retriever, Remote) and kind == "search" and text:
+            queries.setdefault(retriever, []).append(text)
+    for retriever, texts in queries.items():
+        retriever.search_all(texts)
 
 
 def show(documents: Sequence[Document]) -> str:

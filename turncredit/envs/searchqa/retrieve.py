@@ -65,20 +65,31 @@ def _words(text: str) -> list[str]:
 class Remote:
     """A server: POST {"queries": [...], "topk": n, "return_scores": true}, as Search-R1's retrieval servers take it.
 
-    It answers {"result": [[{"document": {"id": ..., "contents": "\\"title\\"\\ntext"}, "score": ...}, ...]]}; a
-    document may also have `title` and `text`, or come without the shell around it. The same query is sent once.
+    It answers {"result": [[{"document": {"id": ..., "contents": "\\"title\\"\\ntext"}, "score": ...}, ...], ...]}, a
+    list for each query; a document may also have `title` and `text`, or come without the shell around it. The last
+    `_REMEMBERED` queries are not sent again.
     """
 
     def __init__(self, url: str, topk: int, timeout: float, attempts: int):
         self.url, self.topk, self.timeout, self.attempts = url, topk, timeout, attempts
-        self.search = lru_cache(_REMEMBERED)(self._search)
+        self._found: dict[str, tuple[Document, ...]] = {}
+
+    def search(self, query: str) -> tuple[Document, ...]:
         """The server's documents. Raises UserError, naming it, where it gives none after all attempts."""
+        return self.search_all([query])[0]
 
-    def _search(self, query: str) -> tuple[Document, ...]:
-        return self._read(self._ask(query))
+    def search_all(self, queries: Sequence[str]) -> list[tuple[Document, ...]]:
+        """`search` for several queries, of which the new ones share a request."""
+        new = [query for query in dict.fromkeys(queries) if query not in self._found]
+        if new:
+            self._found.update(zip(new, self._read(self._ask(new), len(new)), strict=True))
+        found = [self._found[query] for query in queries]
+        for query in list(self._found)[: max(0, len(self._found) - _REMEMBERED)]:
+            del self._found[query]
+        return found
 
-    def _ask(self, query: str) -> Any:
-        body = json.dumps({"queries": [query], "topk": self.topk, "return_scores": True}).encode()
+    def _ask(self, queries: Sequence[str]) -> Any:
+        body = json.dumps({"queries": list(queries), "topk": self.topk, "return_scores": True}).encode()
         request = Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
         retrying = Retrying(
             stop=stop_after_attempt(self.attempts),
@@ -105,16 +116,17 @@ class Remote:
     def _once(self, request: Request) -> Any:
         return json.loads(body_of(request, self.timeout))
 
-    def _read(self, answer: Any) -> tuple[Document, ...]:
+    def _read(self, answer: Any, count: int) -> list[tuple[Document, ...]]:
         try:
-            rows = answer["result"][0]
-            return tuple(document_of(row.get("document", row)) for row in rows[: self.topk])
+            lists = [answer["result"][number] for number in range(count)]
+            return [tuple(document_of(row.get("document", row)) for row in rows[: self.topk]) for rows in lists]
         except (KeyError, IndexError, TypeError, AttributeError):
             shown = json.dumps(answer)
             shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+            asked = f"a list of documents for each of {count} queries" if count > 1 else "a list of documents"
             raise UserError(
-                f"retriever {self.url}: answered {shown}, not {{'result': [[{{'document': {{...}}}}, ...]]}}; is this "
-                "the address of its /retrieve (env.searchqa.url)?"
+                f"retriever {self.url}: answered {shown}, not {{'result': [[{{'document': {{...}}}}, ...]]}} with "
+                f"{asked}; is this the address of its /retrieve (env.searchqa.url)?"
             ) from None
 
 

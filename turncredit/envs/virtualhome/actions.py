@@ -63,6 +63,7 @@ _OWN = re.compile(r"\[(\w+)\]((?:\s*<[^<>]+>\s*\([\d.]+\))*)\s*")
 _OBJECT = re.compile(r"<\s*([^<>]+?)\s*>\s*\((?:\d+\.)?(\d+)\)")
 _BY_NODE = re.compile(r"\(\d+\.\d+\)")
 _NUMBERED = re.compile(r"(.+?) (\d+)")
+_ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
 
 
 class Mention(NamedTuple):
@@ -88,7 +89,8 @@ def parse(action: str) -> tuple[str, tuple[Mention, ...]] | None:
 
 
 def mention(text: str) -> Mention:
-    """An object by its name in plain text: `fridge`, `light 2`, `living room`. Without a number it is number 1."""
+    """An object by its name in plain text: `fridge`, `the fridge`, `light 2`. Without a number it is number 1."""
+    text = _ARTICLE.sub("", text)
     match = _NUMBERED.fullmatch(text)
     name, number = (match[1], int(match[2])) if match else (text, 1)
     return Mention(name.replace(" ", "_"), number)

@@ -121,12 +121,12 @@ def parse(action: str) -> tuple[str, str]:
     """Verb and text of an action such as `search[red hat]`, the text in lower case; two empty texts for any other.
 
     As the original's expression `(.+)\\[(.+)\\]` reads it: in the first line, the text is between the last closing
-    bracket and the last opening one before it; what follows is ignored.
+    bracket and the last opening one before it; what follows is ignored. A verb may be in upper case (`Search[x]`).
     """
     line = action.partition("\n")[0]
     end = line.rfind("]")
     start = line.rfind("[", 0, max(end - 1, 0))
-    return (line[:start], line[start + 1 : end].lower()) if start > 0 else ("", "")
+    return (line[:start].strip().lower(), line[start + 1 : end].lower()) if start > 0 else ("", "")
 
 
 def written(action: str, form: str) -> str:
