@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.envs.conftest import DATA
-from turncredit.envs.webshop import Settings, make_tasks, open_task
+from tests.envs.playing import play
+from tests.envs.test_webshop_tasks import first_hit
+from turncredit.envs.webshop import ENVIRONMENT, Settings, make_tasks, open_task
 from turncredit.envs.webshop.catalogue import data_files
 from turncredit.envs.webshop.goals import human_goals, synthetic_goals
-from turncredit.envs.webshop.reward import NO_LIMIT, score
+from turncredit.envs.webshop.reward import NO_LIMIT, Goal, score
+from turncredit.envs.webshop.shop import SUB_PAGES
 from turncredit.envs.webshop.tasks import open_shop, real_split
+from turncredit.envs.webshop.world import WebShop
 from turncredit.errors import UserError
 
 ITEM = {
@@ -164,6 +169,37 @@ def test_every_goal_can_be_reached_and_93_percent_with_the_original_s_comparison
             total = score(own, [value for _, value in goal.options], goal, own, original_colors=original).total
             perfect[original] += total == 1.0
     assert perfect == {False: 6910, True: 6452}
+
+
+#: sha256 of the four pages of each product, a line each, as the original's templates give them in its mode `text`
+#: without the instruction (rendered by jinja2, read by BeautifulSoup's html.parser)
+ORIGINAL_PAGES = "bcbafdd5b15f41723d0760656c977b81b3c028af3f563b0ebccb495e7aee67d0"
+
+
+def test_the_pages_of_every_product_are_the_original_s(thousand):
+    shop = open_shop(thousand)
+    pages = [shop.product_page(p.asin, name) for p in shop.products for name in ("item", *SUB_PAGES)]
+    assert hashlib.sha256("\n".join(pages).encode()).hexdigest() == ORIGINAL_PAGES
+
+
+def test_an_option_value_with_two_spaces_is_clicked_with_one(thousand):
+    shop = open_shop(thousand)
+    product = next(p for p in shop.products if any("  " in v for values in p.options.values() for v in values))
+    value = next(v for values in product.options.values() for v in values if "  " in v)
+    goal = Goal(product.asin, "", (), (("", value),), 1_000.0)
+    for written in (value, " ".join(value.split())):
+        env = WebShop(shop, goal, thousand)
+        env.reset()
+        for action in (f"search[{product.title}]", f"click[{product.asin}]"):
+            env.step(action)
+        assert env.step(f"click[{written}]").valid
+        assert env.score().options == 1
+
+
+def test_the_expert_beats_the_rule_of_the_first_hit_on_the_real_test_split(thousand):
+    rows = make_tasks("test", 60, 0, thousand)
+    won = [play(ENVIRONMENT, row, thousand)[-1].step.success for row in rows]
+    assert sum(won) > sum(first_hit(open_task(row, thousand)) for row in rows) + 10
 
 
 def test_a_real_goal_can_be_bought(thousand):

@@ -107,9 +107,9 @@ def test_a_goal_without_nouns_is_judged_by_query_and_category():
     assert kind_factor(product(11, "Vase", query="two", path="Z"), wanted) == 0.5
 
 
-def test_nouns_are_words_without_digits_that_are_not_in_a_list():
-    title = "Nordal's Large 12oz Water-Bottle with Lid (2 Pack), Blue"
-    assert title_nouns(title) == ("nordal's", "water-bottle", "lid", "pack")
+def test_nouns_are_words_that_are_no_numbers_and_not_in_a_list_cut_as_the_tagger_cuts_them():
+    title = "Nordal's Large 12oz Water-Bottle with Lid (2 Pack), Blue, for the PS4"
+    assert title_nouns(title) == ("nordal", "oz", "water", "bottle", "lid", "pack", "blue", "ps4")
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,18 @@ def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_pa
     assert isinstance(cell(summary, "final", "flat_grpo", "final"), Number)
 
 
+def test_a_score_stands_beside_success_where_the_environment_has_one(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(rounds=3, games=8))
+    assert "score" not in summarise(collect(folder)).sections["final"][0].rows["flat_grpo"]
+    for found in Layout(folder).find("evals"):
+        table = tables.read(found.path, "evals")
+        scores = [0.5 + 0.5 * won for won in table.column("success").to_pylist()]
+        whole = table.append_column("task_score", pa.array(scores)).replace_schema_metadata(table.schema.metadata)
+        pq.write_table(whole, found.path)
+    row = summarise(collect(folder)).sections["final"][0].rows["flat_grpo"]
+    assert row["score"].value == pytest.approx(0.5 + 0.5 * row["final"].value)
+
+
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory):
     """SYNTHETIC: two methods, the second with an agent whose SFT policy wins 20 points less."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit.config import ContinuationsConfig, EvalMode
+from turncredit.config.sections import EnvSlice
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns
+from turncredit.envs import webshop
 from turncredit.errors import UserError
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
@@ -291,3 +294,26 @@ def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_
     row = games.rows[0]
     with pytest.raises(UserError, match=f"task '{row['task_id']}': the first prompt has \\d+ tokens"):
         Player(policy, tiny.experiment().agent.chosen(), games, 2).play([Start("g", "r", row, 0)], temperature=1.0)
+
+
+def test_the_score_of_a_shop_is_kept_beside_success_whatever_the_rewards(world):
+    settings = {"reward": "success", "success_reward": 10.0}
+    env = EnvSlice(name="webshop", settings=settings)
+    rows = webshop.make_tasks("eval", 2, 0, webshop.Settings(**settings))
+    games = Games(env, pa.Table.from_pylist(rows))
+    shopper = Player(OpenPolicy(world.path("sft_policy"), dtype="float32"), tiny.experiment().agent.chosen(), games, 2)
+    common = {"policy_id": "p", "method": "flat_grpo", "seed": 0, "round": 1}
+    found = evaluate(shopper, [EvalMode(name="sampled", temperature=1.0)], [0, 1], common)
+    assert found.column("task_score").to_pylist() == [0.0, 0.0]  # nothing was bought
+    running = games.open(rows[0])
+    running.reset()
+    for action in running.oracle():
+        step = running.step(action)
+    assert (step.reward, games.score(running)) == (10.0, 1.0)
+    running.reset()
+    for action in (f"search[{running.shop.by_asin[running.goal.asin].title}]", f"click[{running.goal.asin}]"):
+        running.step(action)
+    assert running.task_score() == 0.0  # until it is bought
+    step = running.step("click[Buy Now]")
+    assert step.reward == 0.0 or step.success
+    assert games.score(running) == running.score().total > 0

@@ -25,6 +25,8 @@ PARENT = {"parent_rollout_id": "", "parent_turn": -1}
 #: Marks the last turn of a rollout that ended because the model could read no more, not by the environment. A column
 #: only of tables with such rollouts.
 CONTEXT_FULL = "context_full"
+#: The score of a rollout in an environment that has one beside its rewards. A column only of its evaluations.
+TASK_SCORE = "task_score"
 #: Returns of a group that differ by less, as a share of the rewards added up, are the same.
 SAME_RETURN = 1e-9
 #: Who reads a column, in messages, where a method does not give its name.

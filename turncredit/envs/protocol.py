@@ -104,6 +104,14 @@ class Redone(Protocol):
         ...
 
 
+class Scored(Protocol):
+    """Not a capability, but a mark of built-in environments: papers report a score beside success."""
+
+    def task_score(self) -> float:
+        """The score of the rollout, 0 to 1, whatever the settings make of rewards. Read when it has ended."""
+        ...
+
+
 #: capabilities of a running environment: name -> the methods of its class that make it
 METHODS_OF = {
     "progress": ("progress",),

@@ -11,7 +11,7 @@ from turncredit.config import EvalMode
 from turncredit.data import tables
 from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed
-from turncredit.data.turns import CONTEXT_FULL
+from turncredit.data.turns import CONTEXT_FULL, TASK_SCORE
 from turncredit.rollouts.play import Played, Player, Start
 
 
@@ -24,7 +24,7 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
 
     An agent that plays several trials is judged by its last one, and its turns and tokens are those of all trials; the
     column `trials` then says how many there were. Where a rollout had to end because its context had become longer than
-    the model can read, the column `CONTEXT_FULL` marks it.
+    the model can read, the column `CONTEXT_FULL` marks it. `TASK_SCORE` is the score of an environment that has one.
     """
     games = [player.games.rows[number] for number in rows]
     played: list[tuple[str, Played]] = []
@@ -55,6 +55,9 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
     last = [rollout.turns[-1] for _, rollout in played]
     if player.agent.trials is not None:
         table = table.append_column("trials", pa.array([turn.columns.get("trial") for turn in last], pa.int32()))
+    scores = [turn.task_score for turn in last]
+    if any(score is not None for score in scores):
+        table = table.append_column(TASK_SCORE, pa.array(scores, pa.float64()))
     full = [turn.context_full for turn in last]
     return table.append_column(CONTEXT_FULL, pa.array(full)) if any(full) else table
 

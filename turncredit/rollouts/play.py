@@ -59,6 +59,7 @@ class Turn:
     """A turn that was played; `columns` are the agent's.
 
     `context_full`: the rollout ended here because its next prompt, with a response, is longer than the model can read.
+    `task_score`, of the last turn: the environment's own score, where it has one beside its rewards.
     """
 
     observation: str
@@ -77,6 +78,7 @@ class Turn:
     failed: bool | None = None
     error_reply: bool | None = None
     context_full: bool = False
+    task_score: float | None = None
 
 
 @dataclass(slots=True)
@@ -288,6 +290,7 @@ class Player:
                 active = [pair for pair, end in zip(active, ended, strict=True) if not end]
                 for number, rollout in done:
                     free.append(rollout.slot)
+                    rollout.played.turns[-1].task_score = self.games.score(rollout.env)
                     rollout.env.close()
                     yield number, rollout
         finally:

@@ -161,6 +161,10 @@ class Games:
             self.env.before_steps(running, *arguments)
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
 
+    def score(self, env: Any) -> float | None:
+        """The score of a rollout that has ended (`turncredit.envs.protocol.Scored`); None without one."""
+        return env.task_score() if self._ours and hasattr(env, "task_score") else None
+
     def close_each(self, running: Sequence[Any]) -> None:
         """Release abandoned environments. Their errors are ignored: the original error is reported."""
         for env in running:

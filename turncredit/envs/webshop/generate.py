@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from typing import NamedTuple
 
 from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop.catalogue import Product, contents_of
 from turncredit.envs.webshop.goals import option_clause, price_clause, price_limit, to_text
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import MOST_ATTRIBUTES, Settings
-from turncredit.envs.webshop.wares import BRAND_ENDS, BRAND_STARTS, KINDS, OPINIONS, USES
+from turncredit.envs.webshop.wares import BRAND_ENDS, BRAND_STARTS, KINDS, OPINIONS, SYNONYMS, USES, Kind
 from turncredit.errors import UserError, nearest
 
 SPLITS = ("train", "demos", "valid", "eval")
@@ -25,47 +26,99 @@ _ATTEMPTS = 2_000
 _SHOWN: dict[str, int | None] = {"some": 2, "all": None}
 """Attributes in a title, by the setting `titles`; the features have all."""
 _LETTERS = "BSHOPITEM"
+_DEARER = (45, 80)
+"""How much more a dearer lookalike costs, in dollars: a limit is at most 40 above the price of the goal's product."""
 _STARTS = ("i am looking for a", "find me a", "i need a", "i want to buy a")
 
 
-def catalogue(count: int, seed: int, titles: str = "some") -> list[Product]:
-    """`count` products; each kind of product is equally frequent. `titles`: the setting, which changes nothing else."""
+def catalogue(count: int, seed: int, titles: str = "some", lookalikes: float = 0.0) -> list[Product]:
+    """`count` products; each kind of product is equally frequent. `titles` and `lookalikes`: the settings.
+
+    A lookalike differs from another product of its kind in one point, and its text has the same words.
+    """
     numbers = list(range(count))
     random.Random(derive_seed(seed, "webshop", "order")).shuffle(numbers)
-    products = [_product(number, place, count, seed, _SHOWN[titles]) for place, number in enumerate(numbers)]
+    products: list[Product] = []
+    for place, number in enumerate(numbers):  # the place decides the kind, so that numbers say nothing of kinds
+        rng = random.Random(derive_seed(seed, "webshop", "product", number))
+        kind, before = KINDS[place % len(KINDS)], place - len(KINDS)
+        draft = _draft(rng, kind)
+        if before >= 0 and rng.random() < lookalikes:
+            draft = _lookalike(rng, kind, products[before], draft)
+        digits = f"{number:0{max(3, len(str(count - 1)))}d}"
+        products.append(_product(kind, draft, _LETTERS[: 10 - len(digits)] + digits, _SHOWN[titles]))
     return sorted(products, key=lambda product: product.asin)
 
 
-def _product(number: int, place: int, count: int, seed: int, shown: int | None) -> Product:
-    """The product with this number; `place` decides its kind, so that numbers say nothing of kinds.
+class _Draft(NamedTuple):
+    """What is drawn for a product. A `remark`, where there is one, stands for `use` in its description."""
 
-    `shown`: attributes in its title; None: all.
+    brand: str
+    use: str
+    attributes: tuple[str, ...]
+    options: dict[str, tuple[str, ...]]
+    price: float
+    reviews: tuple[tuple[str, str, str], ...]
+    remark: str = ""
+
+
+def _draft(rng: random.Random, kind: Kind) -> _Draft:
+    return _Draft(
+        brand=rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS),
+        use=rng.choice(USES),
+        attributes=tuple(rng.sample(kind.attributes, rng.randint(MOST_ATTRIBUTES, MOST_ATTRIBUTES + 1))),
+        options={
+            name: tuple(sorted(rng.sample(values, rng.randint(2, min(4, len(values)))), key=values.index))
+            for name, values in kind.options.items()
+            if rng.random() < 0.85
+        },
+        price=rng.randint(*kind.price) - 0.01,
+        reviews=tuple(rng.sample(OPINIONS, rng.choice((0, 0, 1, 2)))),
+    )
+
+
+def _lookalike(rng: random.Random, kind: Kind, model: Product, draft: _Draft) -> _Draft:
+    """A product like `model`, of which one attribute or option value is missing, or the price is above every limit.
+
+    What is missing is still said in words, so that searches find both; only the phrase or the option is not there.
     """
-    rng = random.Random(derive_seed(seed, "webshop", "product", number))
-    kind = KINDS[place % len(KINDS)]
-    brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
-    attributes = tuple(rng.sample(kind.attributes, rng.randint(MOST_ATTRIBUTES, MOST_ATTRIBUTES + 1)))
-    title = " ".join((brand, *attributes[:shown], kind.name)).title()
-    description = f"A {kind.name} by {brand}, made {rng.choice(USES)}."
-    bullets = tuple(attribute.capitalize() for attribute in attributes)
-    options = {
-        name: tuple(sorted(rng.sample(values, rng.randint(2, min(4, len(values)))), key=values.index))
-        for name, values in kind.options.items()
-        if rng.random() < 0.85
-    }
-    digits = f"{number:0{max(3, len(str(count - 1)))}d}"
-    reviews = tuple(rng.sample(OPINIONS, rng.choice((0, 0, 1, 2))))
+    draft = draft._replace(attributes=model.attributes, options=dict(model.options), price=model.price)
+    ways = ["price", "attribute", *(["option"] if model.options else [])]
+    way = rng.choice(ways)
+    if way == "price":
+        return draft._replace(price=model.price + rng.randint(*_DEARER))
+    if way == "attribute":
+        lost = rng.choice(model.attributes)
+        other = rng.choice([one for one in kind.attributes if one not in model.attributes])
+        attributes = tuple(other if one == lost else one for one in model.attributes)
+        words = ", ".join(reversed(lost.split()))
+        return draft._replace(attributes=attributes, remark=f". Compare every {kind.name}: {words}")
+    name = rng.choice(sorted(model.options))
+    lost = rng.choice(model.options[name])
+    left = [value for value in kind.options[name] if value != lost]
+    values = tuple(sorted(rng.sample(left, min(len(left), len(model.options[name]))), key=left.index))
+    return draft._replace(
+        options={**model.options, name: values}, remark=f". This {kind.name} is not sold in {lost} now"
+    )
+
+
+def _product(kind: Kind, draft: _Draft, asin: str, shown: int | None) -> Product:
+    """The product of a draft. `shown`: attributes in its title; None: all."""
+    title = " ".join((draft.brand, *draft.attributes[:shown], kind.name)).title()
+    description = f"A {kind.name} by {draft.brand}{draft.remark or f', made {draft.use}'}."
+    bullets = tuple(attribute.capitalize() for attribute in draft.attributes)
+    reviews = draft.reviews
     return Product(
-        asin=_LETTERS[: 10 - len(digits)] + digits,
+        asin=asin,
         title=title,
         description=description,
         bullets=bullets,
-        prices=(rng.randint(*kind.price) - 0.01,),
-        options=options,
-        attributes=attributes,
+        prices=(round(draft.price, 2),),
+        options=draft.options,
+        attributes=draft.attributes,
         query=kind.query,
         path=kind.path,
-        contents=contents_of(title, description, bullets[len(attributes[:shown]) :], options),
+        contents=contents_of(title, description, bullets[len(draft.attributes[:shown]) :], draft.options),
         rating=f"{sum(int(review[1]) for review in reviews) / len(reviews):.1f}" if reviews else "N.A.",
         reviews=reviews,
     )
@@ -96,7 +149,7 @@ def generate(
         product = rng.choice(products)
         if len(product.options) < options:
             continue
-        goal = _goal(rng, product, attributes, options)
+        goal = _goal(rng, product, attributes, options, settings.synonyms)
         content = _hash(to_text(goal._replace(instruction="")))
         if int(_hash(_asked(goal, product))[:8], 16) % len(SPLITS) == SPLITS.index(split) and content not in seen:
             seen.add(content)
@@ -116,13 +169,13 @@ def _asked(goal: Goal, product: Product) -> str:
     return json.dumps([product.query, sorted(goal.attributes), goal.options])
 
 
-def _goal(rng: random.Random, product: Product, attributes: int, options: int) -> Goal:
+def _goal(rng: random.Random, product: Product, attributes: int, options: int, synonyms: float) -> Goal:
     kind = next(kind for kind in KINDS if kind.query == product.query)
     asked = tuple(rng.sample(product.attributes, attributes))
     names = sorted(rng.sample(sorted(product.options), options))
     chosen = tuple((name, rng.choice(product.options[name])) for name in names)
     limit = price_limit(product, rng.randrange(1 << 30))
-    text = (
-        f"{rng.choice(_STARTS)} {kind.name} that is {' and '.join(asked)}{option_clause(chosen)}{price_clause(limit)}"
-    )
+    said = [SYNONYMS.get(one, one) if synonyms and rng.random() < synonyms else one for one in (*asked, kind.name)]
+    wish = f"{said[-1]} that is {' and '.join(said[:-1])}"
+    text = f"{rng.choice(_STARTS)} {wish}{option_clause(chosen)}{price_clause(limit)}"
     return Goal(product.asin, text, asked, chosen, limit)

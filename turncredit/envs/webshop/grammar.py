@@ -16,6 +16,7 @@ from typing import NamedTuple
 from turncredit.envs.bag_of_words import words
 from turncredit.envs.judging import Turn
 from turncredit.envs.webshop.shop import parse
+from turncredit.envs.webshop.wares import in_catalogue_words
 
 _BUTTON = re.compile(r"\[(?:clicked )?button_?\]|\n")
 _PRODUCT = re.compile(r"^(?=.*\d)[a-z0-9]{10}$")
@@ -42,6 +43,8 @@ _LEAST_OVERLAP = 1 / 3
 
 class Goal(NamedTuple):
     """The instruction: its words, those of the kind of product (before "with", "for", ...), the highest price.
+
+    Words of the generated catalogue are added for their synonyms.
 
     A price in words ("under fifty dollars") is not read: there is then no highest one.
     """
@@ -79,8 +82,9 @@ def read_goal(text: str) -> Goal:
     price = _PRICE_CLAUSE.search(text)
     rest = _PRICE_CLAUSE.sub("", text)
     start = re.sub(r"^.*?\b(?:find me|looking for|look for|need|want|buy|get me)\b", "", rest)
-    kind = next(filter(None, map(words, _KIND_ENDS.split(start))), frozenset())
-    return Goal(words(rest), kind, _number(price.group(1)) if price else None)
+    kind = next(filter(words, _KIND_ENDS.split(start)), "")
+    said, named = (words(text) | words(in_catalogue_words(text)) for text in (rest, kind))
+    return Goal(said, named, _number(price.group(1)) if price else None)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -115,7 +119,8 @@ def judge(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) -> 
     if now.text == "buy now":
         return _buy(scene)
     if now.text in (_SEARCH_PAGE, _BACK):
-        repeated = before and before[-1].text == now.text
+        leaving = len(before) > 1 and before[-2].text in _READ  # from a page about a product, over it, to the results
+        repeated = before and before[-1].text == now.text and not leaving
         return ("R", f"'{now.text}' twice in a row") if repeated else ("N", f"'{now.text}' shows nothing new")
     if now.text == "next >":
         repeated = any(act.page == now.page for act in before)

@@ -9,8 +9,9 @@
 
 Source: WebShop (Yao et al. 2022, section 3.2) and its code, web_agent_site/engine/goal.py. Departures:
 
-- Nouns. The original tags titles with spaCy's large model. Here a noun is every word of a title that has two letters
-  or more, no digit, and is not in a list of function words, adjectives and units. Titles of products are mostly nouns.
+- Nouns. The original takes what spaCy's en_core_web_sm tags as a noun or a proper noun. Here a noun is every word of a
+  title that is neither a number nor in a short list, mostly of function words. As that tagger does, words are cut at
+  hyphens and apostrophes, and units from numbers.
 - Colours. The original reduces a selected option to the first colour word in it ("navy blue" to "blue"), but not the
   goal's where it has a name, so 7% of its synthetic goals cannot reach 1. Here both are reduced, unless
   `original_colors`.
@@ -42,20 +43,20 @@ COLORS = tuple(
     "taupe teal tiger turquoise violet walnut wheat white wine yellow".split()
 )
 
-#: words of titles that are not nouns
+#: words of titles that the tagger takes for something else than a noun; adjectives are nouns to it, as titles are in
+#: title case
 _NOT_NOUNS = frozenset(
-    "a an and any are as at away be best big black blue bright brown by can certified clear cold comfortable "  # noqa: SIM905
-    "complete compatible cool cordless cute dark decorative deep double dry dual durable easy elegant extra fast "
-    "fine flat foldable for free fresh from full funny genuine good gray great green grey handmade hard heavy "
-    "high hot in into is it large lightweight little long loose low made magnetic medium mini modern multi "
-    "natural new non of off on one only or orange organic original out outdoor over perfect pink portable "
-    "professional pure purple quick rechargeable red removable reusable round rustic safe sexy sheer short simple "
-    "single slim small smart smooth soft solid stainless strong super sweet tall that the thick thin this three "
-    "tight to top traditional two ultra universal up vintage vegan warm washable waterproof wet white wide "
-    "wireless with without wooden yellow your cm count ct fl ft g gal inch inches kg l lb lbs m mg ml mm oz pc "
-    "pcs".split()
+    "a about above across after against all along also am among an and any are around as at away based be because "  # noqa: SIM905
+    "been before behind being below beneath beside besides between beyond both but by can comfortable could did "
+    "do does down during each either etc every except few for from full fully had has have he her here hers him "
+    "his how i if in include included includes including into is it its large led less like made make makes many "
+    "me more most much my near nor not of off on once one only onto or other our out over own per plus s she "
+    "should so some such than that the their them then there these they this those through to too toward towards "
+    "two under until up upon us very via was we were what when where which while who whose why will with within "
+    "without would x you your".split()
 )
-_TITLE_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_TITLE_WORD = re.compile(r"[^\W_]+")
+_MEASURE = re.compile(r"^\d+(oz|mm|cm|ft|inch|inches|kg|g|mg|lb|lbs|l|ml|gb|tb|hz|mah|w|v|k|m)$")
 _NOT_IN_WORD = re.compile(r"\W")
 _LATIN_1 = dict.fromkeys(range(128, 256))
 """What thefuzz takes out as "not ASCII"; letters beyond are kept, and other signs separate words."""
@@ -144,8 +145,8 @@ def kind_factor(product: Product, wanted: Product) -> float:
 @lru_cache(maxsize=1 << 14)
 def title_nouns(title: str) -> tuple[str, ...]:
     """The nouns of a title, by the plain rule (see above); a noun that occurs twice is listed twice."""
-    words = (word.lower() for word in _TITLE_WORD.findall(title) if len(word) > 1)
-    return tuple(word for word in words if word not in _NOT_NOUNS and not any(c.isdigit() for c in word))
+    words = (_MEASURE.sub(r"\1", word) for word in _TITLE_WORD.findall(title.lower()))
+    return tuple(word for word in words if word not in _NOT_NOUNS and not word.isdigit())
 
 
 def _categories(product: Product) -> set[str]:

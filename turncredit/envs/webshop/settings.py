@@ -34,6 +34,11 @@ class Settings(Closed):
     titles: Literal["some", "all"] = "some"
     """Whether the title of a generated product names two of its attributes, as titles of real products do, or all."""
 
+    lookalikes: Annotated[float, Field(ge=0, le=0.9)] = 0.7
+    """Share of generated products that differ from another one in an attribute, an option or the price alone."""
+    synonyms: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """How often a generated instruction says an attribute or the kind of product in other words, where there are."""
+
     page_size: Annotated[int, Field(ge=1, le=50)] = 10
     """Products on a page of results; the original has 10."""
     horizon: Annotated[int, Field(ge=1, le=1000)] = 15

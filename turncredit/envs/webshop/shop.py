@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from turncredit.envs.bm25 import Index
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import Goal
-from turncredit.envs.webshop.search import index
+from turncredit.envs.webshop.search import Index, index
 
 SEP = " [SEP] "
 SEARCH, BACK, PREV, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
@@ -44,7 +43,7 @@ class Shop:
 
     @cached_property
     def _index(self) -> Index:
-        return index([product.contents for product in self.products])
+        return index([product.contents for product in self.products], [product.asin for product in self.products])
 
     def _search(self, query: str) -> tuple[int, ...]:
         return self._index.search(query)
@@ -60,18 +59,14 @@ class Shop:
             return None
         return product.asin
 
-    def has_more(self, query: str, number: int) -> bool:
-        """Whether there is a page of results after this one."""
-        return number * self.page_size < len(self.search(query))
-
     def results_page(self, query: str, number: int) -> str:
         """A page of results: how many there are, then name, title and price of each."""
-        parts = [BACK, f"Page {number} (Total results: {len(self.search(query))})", *self.result_buttons(query, number)]
+        parts = [BACK, f"Page {number} (Total results: {len(self.search(query))})", *self.result_buttons(number)]
         return SEP.join((*parts, *(self._rows[n] for n in self.listed(query, number))))
 
-    def result_buttons(self, query: str, number: int) -> list[str]:
-        """The buttons to the pages of results before and after this one."""
-        return [PREV] * (number > 1) + [NEXT] * self.has_more(query, number)
+    def result_buttons(self, number: int) -> list[str]:
+        """The buttons to the pages of results before and after this one; as in the original, the last page has both."""
+        return [PREV] * (number > 1) + [NEXT]
 
     def product_page(self, asin: str, name: str) -> str:
         """A product's own page (`name` is "item") or one of `SUB_PAGES`. Selected options cannot be seen on it."""
@@ -82,17 +77,20 @@ class Shop:
         return page
 
     def values(self, asin: str) -> dict[str, str]:
-        """A product's option values and their names. Where two options share a value, a click selects the last."""
+        """A product's option values and their names. Where two options share a value, a click selects the last.
+
+        Keys have single spaces: some values of the original's have two, which agents do not write.
+        """
         name_of = self._values.get(asin)
         if name_of is None:
             options = self.by_asin[asin].options.items()
-            name_of = self._values[asin] = {value: name for name, values in options for value in values}
+            name_of = self._values[asin] = {squeezed(value): name for name, values in options for value in values}
         return name_of
 
     def clickable(self, state: State) -> list[str]:
         """The admissible clicks of a state, in the page's order."""
         if state.page == "results":
-            buttons = [BACK, *self.result_buttons(state.query, state.number)]
+            buttons = [BACK, *self.result_buttons(state.number)]
             links = [self._links[n] for n in self.listed(state.query, state.number)]
             return [f"click[{button}]" for button in buttons] + links
         if state.page == "item":
@@ -101,20 +99,19 @@ class Shop:
 
 
 def _item_page(product: Product, _name: str) -> str:
-    options = [text for name, values in product.options.items() for text in (name, *values)]
-    about = (product.title.strip(), f"Price: {product.price_tag}", f"Rating: {product.rating}")
+    options = [text.strip() for name, values in product.options.items() for text in (name, *values)]
+    about = (*filter(None, [product.title.strip()]), f"Price: {product.price_tag}", f"Rating: {product.rating}")
     return SEP.join((BACK, PREV, *options, *about, *SUB_PAGES, BUY))
 
 
 def _sub_page(product: Product, name: str) -> str:
     if name == "Description":
-        texts = [product.description.strip()]
+        texts = [product.description.strip()] if product.description else []
     elif name == "Features":
-        texts = [bullet.strip() for bullet in product.bullets]
+        texts = [bullet.strip() for bullet in product.bullets]  # an empty one is an empty part of the page
     else:
         texts = [text for title, stars, body in product.reviews for text in (f'"{title}"', stars, body)]
-    missing = {"Description": "No Description", "Features": "No Features", "Reviews": "No reviews found"}[name]
-    return SEP.join((BACK, PREV, *(list(filter(None, texts)) or [missing])))
+    return SEP.join((BACK, PREV, *texts))
 
 
 def parse(action: str) -> tuple[str, str]:
@@ -127,6 +124,11 @@ def parse(action: str) -> tuple[str, str]:
     end = line.rfind("]")
     start = line.rfind("[", 0, max(end - 1, 0))
     return (line[:start].strip().lower(), line[start + 1 : end].lower()) if start > 0 else ("", "")
+
+
+def squeezed(text: str) -> str:
+    """A text without repeated spaces."""
+    return re.sub(r"\s+", " ", text)
 
 
 def written(action: str, form: str) -> str:

@@ -84,13 +84,14 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> WebShop:
 def open_shop(settings: Settings) -> Shop:
     """The shop of these settings; rollouts share it. Raises UserError for missing or damaged files."""
     if settings.source == "generated":
-        return _generated_shop(settings.products, settings.catalogue_seed, settings.titles, settings.page_size)
+        made = (settings.products, settings.catalogue_seed, settings.titles, settings.lookalikes)
+        return _generated_shop(made, settings.page_size)
     return _real_shop(*data_files(settings), settings.page_size)
 
 
 @lru_cache(maxsize=4)
-def _generated_shop(count: int, seed: int, titles: str, page_size: int) -> Shop:
-    return Shop(generate.catalogue(count, seed, titles), page_size)
+def _generated_shop(made: tuple[int, int, str, float], page_size: int) -> Shop:
+    return Shop(generate.catalogue(*made), page_size)
 
 
 @lru_cache(maxsize=4)

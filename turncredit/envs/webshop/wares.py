@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -137,6 +138,23 @@ KINDS = (
           (4, 24), flavor_name=_FLAVORS, size=_PACKS),
 )  # fmt: skip
 
+#: how people say in other words what the catalogue has; no text of a product has these words
+SYNONYMS = {
+    "easy clean": "simple to wipe down", "light weight": "not heavy at all", "machine wash": "safe for the laundry",
+    "wireless": "free of cables", "fast charging": "quick to fill up", "scratch resistant": "hard to mar",
+    "gluten free": "made with no wheat", "arch support": "good for flat feet", "sugar free": "unsweetened",
+    "water proof": "fine in the rain", "easy assembly": "simple to put together", "energy saving": "frugal with power",
+    "long battery": "running for days", "organic": "grown naturally", "breathable": "letting air through",
+    "cruelty free": "never tested on animals", "non slip": "firmly gripping", "stackable": "good to pile up",
+    "easy carry": "handy to take along", "for sensitive skin": "gentle to delicate faces", "vegan": "of plants alone",
+    "quiet": "hardly audible", "cordless": "without a cable", "warm light": "glowing softly",
+    "low sugar": "hardly sweet", "nut free": "safe with a peanut allergy", "non gmo": "of unmodified crops",
+    "deep bass": "rich in low notes", "shock proof": "surviving drops", "wrinkle free": "never in need of ironing",
+    "kettle": "water boiler", "frying pan": "skillet", "coffee mug": "cup", "bookshelf": "bookcase",
+    "storage basket": "hamper", "running shoe": "sneaker", "backpack": "rucksack", "rain jacket": "anorak",
+    "headphones": "earphones", "cookie": "biscuit",
+}  # fmt: skip
+
 BRAND_STARTS = ("Al", "Bren", "Cor", "Dav", "El", "Fen", "Gar", "Hol", "Jun", "Kel", "Lor", "Mar", "Nor", "Pel", "Ros")
 BRAND_ENDS = (
     "ado",
@@ -161,3 +179,10 @@ OPINIONS = (
     ("It is fine", "3", "Neither better nor worse than the one before."),
     ("Not for me", "2", "I had expected more for this price."),
 )
+
+
+def in_catalogue_words(text: str) -> str:
+    """A text with the generated catalogue's words for their synonyms."""
+    for word, synonym in SYNONYMS.items():
+        text = re.sub(rf"\b{synonym}\b", word, text)
+    return text

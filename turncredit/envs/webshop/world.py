@@ -16,6 +16,7 @@ from turncredit.envs.webshop.shop import (
     State,
     parse,
     plain,
+    squeezed,
     written,
 )
 
@@ -74,6 +75,10 @@ class WebShop:
         product = self.shop.by_asin[state.asin]
         values = [value for _, value in state.options]
         return score(product, values, self.goal, self._wanted, original_colors=self.settings.original_colors)
+
+    def task_score(self) -> float:
+        """The score of the purchase; 0 without one. Papers report it times 100 as Score, beside the success rate."""
+        return self.score().total if self._state.page == "done" else 0.0
 
     def progress(self) -> float:
         """The score of a purchase now, with the purchase itself as one more condition.
@@ -137,7 +142,7 @@ class WebShop:
         if text == "back to search":
             return START
         if state.page == "results":
-            if text == "next >" and shop.has_more(state.query, state.number):
+            if text == "next >":
                 return state._replace(number=state.number + 1)
             if text == "< prev" and state.number > 1:
                 return state._replace(number=state.number - 1)
@@ -153,8 +158,9 @@ class WebShop:
             return state._replace(page="done")
         if text in _SUB_PAGES:  # before options: the original's buttons win over values of the same text
             return state._replace(page=_SUB_PAGES[text])
-        name = shop.values(state.asin).get(text)
-        return None if name is None else state._replace(options=_with(state.options, name, text))
+        value = squeezed(text)
+        name = shop.values(state.asin).get(value)
+        return None if name is None else state._replace(options=_with(state.options, name, value))
 
 
 def _with(options: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:

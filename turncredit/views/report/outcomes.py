@@ -11,6 +11,7 @@ import pandas as pd
 from turncredit.audit.collapse import Collapse
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.baselines import BASELINE
+from turncredit.data.turns import TASK_SCORE
 from turncredit.stats import intervals
 from turncredit.views.collect import Results
 from turncredit.views.report.grid import Cell, Column, Grid, Number, computed
@@ -61,6 +62,7 @@ def final(
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
+            *([Column("score", "score", f"mean of {span}: the environment's own score")] if _scored(results) else []),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
             *([Column("gap", "gap closed", gap_words(upper))] if with_gap else []),
             Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
@@ -97,6 +99,8 @@ def _final_row(
     results: Results, method: str, baseline: str, against: Sourced | None, corrected: Corrected
 ) -> dict[str, Cell]:
     row: dict[str, Cell] = {"final": checkpoint_cell(results, method, "final")}
+    if row["final"] is not None and _scored(results):
+        row["score"] = _score(results, method)
     if row["final"] is None:
         return {"final": None, "seeds": _progress(results, method)}
     if is_start(method):
@@ -119,6 +123,19 @@ def _final_row(
         "holm": _p(corrected.families.get(method)),
         "holm_variants": _p(corrected.variants.get(method), corrected.family_of.get(method, "")),
     }
+
+
+def _scored(results: Results) -> bool:
+    """Whether the environment has a score beside success, as WebShop has."""
+    return TASK_SCORE in results.evals and bool(results.evals[TASK_SCORE].notna().any())
+
+
+def _score(results: Results, method: str) -> Number:
+    """The mean score over the rounds and games of the final success."""
+    rounds, seeds = final_rounds(results), seeds_of(results, method)
+    where, files = where_sql(results, method, rounds, None, seeds), eval_files(method, rounds, seeds)
+    n = int(intervals.played(final_evals(results, method)).sum())
+    return computed(results, f"SELECT avg({TASK_SCORE}) FROM evals WHERE {where}", "share", files, n=n)
 
 
 def _p(p: float | None, family: str = "") -> str:
