@@ -89,7 +89,7 @@ def test_a_price_within_a_range_is_drawn_once_for_all_processes(folder):
 
 
 def test_synthetic_goals_are_all_combinations_of_options(folder):
-    goals = synthetic_goals(open_shop(real(folder)).products)
+    goals = list(synthetic_goals(open_shop(real(folder)).products))
     assert [goal.options for goal in goals] == [(("color", "grey | white"),), (("color", "red"),)]
     assert goals[0].instruction == "Find me stools with color: grey | white"
     assert goals[0].limit == NO_LIMIT  # no two multiples of 10 up to 990 are above the price

@@ -11,7 +11,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,13 @@ PRODUCTS = (
 ATTRIBUTES = ("items_ins_v2.json", "items_ins_v2_1000.json")
 THOUSAND = ("_1000", "_1k", "_100")
 """How the names of files end that have a thousand products or fewer: their annotations are looked for first."""
+STORED = "catalogue.sqlite"
+"""The file that makes a folder a catalogue on disk."""
 HUMAN = "items_human_ins.json"
 _NO_ATTRIBUTE = "DUMMY_ATTR"
 _NO_PRICE = 100.0
+_READ_AT_ONCE = 1 << 22
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +84,15 @@ class Product:
 
 def check_data(settings: Settings) -> None:
     """Raise UserError, one line, where the original's catalogue is chosen and its files are not here."""
-    if settings.source == "real":
+    if settings.source == "real" and stored_folder(settings) is None:
         data_files(settings)
+
+
+def stored_folder(settings: Settings) -> Path | None:
+    """`data_root` (or $WEBSHOP_DATA) where it is a catalogue on disk (`turncredit env webshop index`), else None."""
+    given = settings.data_root or os.environ.get("WEBSHOP_DATA")
+    folder = Path(given).expanduser() if given else None
+    return folder if folder is not None and (folder / STORED).is_file() else None
 
 
 def data_files(settings: Settings) -> tuple[Path, Path, Path | None]:
@@ -114,29 +125,33 @@ def _first(root: Path, names: Sequence[str], what: str) -> Path:
 
 def read_products(products: Path, attributes: Path, human: Path | None) -> list[Product]:
     """The products of the original's files, each once, in their order. Raises UserError for damaged files."""
+    return list(each_product(products, attributes, human))
+
+
+def each_product(products: Path, attributes: Path, human: Path | None) -> Iterator[Product]:
+    """As `read_products`, one after the other; only their names and annotations stay in memory."""
     annotations = _json(attributes)
     people = _json(human) if human is not None else {}
-    items = _items(products)
-    out: dict[str, Product] = {}
-    for number, item in enumerate(items):
+    seen: set[str] = set()
+    for number, item in enumerate(_items(products)):
         try:
             asin = item["asin"]
-            if asin != "nan" and len(asin) <= 10 and asin not in out:
-                out[asin] = _product(item, annotations.get(asin, {}), people.get(asin, ()))
+            if asin != "nan" and len(asin) <= 10 and asin not in seen:
+                seen.add(asin)
+                yield _product(item, annotations.get(asin, {}), people.get(asin, ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{products}: product {number} is not as WebShop writes it ({type(error).__name__}: {error})"
             ) from error
-    if not out:
+    if not seen:
         raise UserError(f"{products}: no products in this file; download it again")
-    bare = sum(asin not in annotations for asin in out)
-    if 2 * bare > len(out):
+    bare = sum(asin not in annotations for asin in seen)
+    if 2 * bare > len(seen):
         print(
-            f"environment 'webshop': {attributes} has no attributes of {bare} of the {len(out)} products in "
+            f"environment 'webshop': {attributes} has no attributes of {bare} of the {len(seen)} products in "
             f"{products}, which get no goals: is it the file that belongs to them?",
             file=sys.stderr,
         )
-    return list(out.values())
 
 
 def _json(path: Path) -> Any:
@@ -146,19 +161,43 @@ def _json(path: Path) -> Any:
         raise UserError(f"{path}: not JSON ({error}); download it again") from error
 
 
-def _items(path: Path) -> Iterable[dict[str, Any]]:
-    """Raw items, those of documents with the text of the index as `contents`."""
+def _items(path: Path) -> Iterator[dict[str, Any]]:
+    """Raw items one after the other, those of documents with the text of the index as `contents`."""
     if path.suffix != ".jsonl":
-        items = _json(path)
-        if not isinstance(items, list):
-            raise UserError(f"{path}: not a list of products; download it again")
-        return items
+        yield from _of_list(path)
+        return
     try:
-        # Not splitlines: a text may have other characters that end lines, such as U+2028.
-        lines = [json.loads(line) for line in path.read_text().split("\n") if line.strip()]
-        return [{**line["product"], "contents": line["contents"]} for line in lines]
+        # Lines end at a line feed alone: a text may have other characters that end lines, such as U+2028.
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in filter(str.strip, file):
+                row = json.loads(line)
+                yield {**row["product"], "contents": row["contents"]}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not the documents of WebShop's index ({error}); download it again") from error
+
+
+def _of_list(path: Path) -> Iterator[Any]:
+    """The items of a JSON list, of which a part is in memory at a time."""
+    decoder = json.JSONDecoder()
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_READ_AT_ONCE).lstrip()
+        if not text.startswith("["):
+            _json(path)
+            raise UserError(f"{path}: not a list of products; download it again")
+        at = 1
+        while True:
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if text.startswith("]", at):
+                return
+            try:
+                item, at = decoder.raw_decode(text, at)
+            except ValueError as error:
+                more = file.read(_READ_AT_ONCE)
+                if not more:
+                    raise UserError(f"{path}: not JSON ({error}); download it again") from error
+                text, at = text[at:] + more, 0
+            else:
+                yield item
 
 
 def _product(item: Mapping[str, Any], annotation: Mapping[str, Any], people: Iterable[Mapping[str, Any]]) -> Product:

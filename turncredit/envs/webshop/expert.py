@@ -138,9 +138,10 @@ class Expert:
             return self._inspect()
         if self._is_results and self._own_results:
             return self._choose()
-        if self._asin and not (self._real and not self._settled and self._rejects()):
+        in_haste = self._real or self._left <= self._buying + 6
+        if self._asin and not (in_haste and not self._settled and self._rejects()):
             return f"click[{PREV}]"
-        return self._query  # in a real catalogue, where turns run short, one action instead of two steps back
+        return self._query  # where turns run short, one action instead of two steps back
 
     def _choose(self) -> str:
         """Open the next product of the page that may be right, or go on to the next page or the next query."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import NO_LIMIT, Goal
 from turncredit.errors import UserError
 
+T = TypeVar("T")
 _SHUFFLE = 233
 """The seed with which the original shuffles its goals before it cuts them into splits."""
 
 
-def synthetic_goals(products: Sequence[Product]) -> list[Goal]:
+def synthetic_goals(products: Iterable[Product]) -> Iterator[Goal]:
     """One goal for every combination of option values of every product that has an instruction, in the catalogue's
     order."""
-    goals = []
     for product in products:
         if product.instruction is None:
             continue
@@ -29,23 +29,20 @@ def synthetic_goals(products: Sequence[Product]) -> list[Goal]:
         for values in itertools.product(*(product.options[name] for name in names)):
             options = tuple(zip(names, values, strict=True))
             text = product.instruction + option_clause(options) + price_clause(limit)
-            goals.append(Goal(product.asin, text, product.instruction_attributes, options, limit))
-    return goals
+            yield Goal(product.asin, text, product.instruction_attributes, options, limit)
 
 
-def human_goals(products: Sequence[Product]) -> list[Goal]:
+def human_goals(products: Iterable[Product]) -> Iterator[Goal]:
     """People's instructions that name attributes, in the catalogue's order."""
-    goals = []
     for product in products:
         for number, (instruction, attributes, options) in enumerate(product.human):
             if attributes:
                 limit = price_limit(product, number)
                 text = instruction.strip(".") + price_clause(limit)
-                goals.append(Goal(product.asin, text, attributes, tuple(("", value) for value in options), limit))
-    return goals
+                yield Goal(product.asin, text, attributes, tuple(("", value) for value in options), limit)
 
 
-def shuffled(goals: Sequence[Goal]) -> list[Goal]:
+def shuffled(goals: Iterable[T]) -> list[T]:
     """The original's order of its goals, from which its splits are cut."""
     order = list(goals)
     random.Random(_SHUFFLE).shuffle(order)

@@ -30,9 +30,10 @@ def plan(shop: Shop, goal: Goal, state: State, *, original_colors: bool) -> list
 
 @lru_cache(maxsize=1 << 12)
 def _perfect(shop: Shop, goal: Goal, original_colors: bool) -> tuple[Product, ...]:
-    """The products that can be bought with a score of 1."""
+    """The products that can be bought with a score of 1, of the shop's candidates."""
     wanted = shop.by_asin[goal.asin]
-    alike = (product for product in shop.products if product.price <= goal.limit and kind_factor(product, wanted) == 1)
+    payable = (product for product in shop.candidates(goal) if product.price <= goal.limit)
+    alike = (product for product in payable if kind_factor(product, wanted) == 1)
     return tuple(
         product
         for product in alike
@@ -47,7 +48,7 @@ def _plan(shop: Shop, goal: Goal, state: State, product: Product, original_color
         selected = state.options
     else:
         selected = ()
-        here = state.page == "results" and product in (shop.products[n] for n in shop.listed(state.query, state.number))
+        here = state.page == "results" and shop.position[product.asin] in shop.listed(state.query, state.number)
         way = [product.asin]
         if not here:
             query = " ".join(_WORD.findall(product.title.lower()))

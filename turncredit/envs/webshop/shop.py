@@ -8,13 +8,14 @@ original's has in a part that browsers hide.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.search import Index, index
+from turncredit.envs.webshop.store import Stored
 
 SEP = " [SEP] "
 SEARCH, BACK, PREV, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
@@ -24,18 +25,22 @@ SEARCH_FORM = "search[<your query>]"
 """What verl-agent lists where there is a search bar (its agent_system/environments/env_manager.py)."""
 
 _SEARCHES_KEPT = 4096
+_ROWS_KEPT = _PAGES_KEPT = 1 << 14
 
 
 class Shop:
     """A catalogue with its search index. Shared by all rollouts; nothing of a rollout is in it but cached pages."""
 
-    def __init__(self, products: Sequence[Product], page_size: int):
-        self.products, self.page_size = tuple(products), page_size
-        self.by_asin = {product.asin: product for product in products}
-        self.position = {product.asin: n for n, product in enumerate(products)}
-        self._by_link = {product.asin.lower(): product for product in products}
-        self._rows = [SEP.join((p.asin, p.title.strip(), p.price_tag)) for p in products]
-        self._links = [f"click[{p.asin}]" for p in products]
+    def __init__(self, products: Sequence[Product] | Stored, page_size: int):
+        self.page_size = page_size
+        self.products: Sequence[Product] = products if isinstance(products, Stored) else tuple(products)
+        self.position: Mapping[str, int] = (
+            products.positions()
+            if isinstance(products, Stored)
+            else {product.asin: n for n, product in enumerate(products)}
+        )
+        self.by_asin: Mapping[str, Product] = _ByAsin(self.products, self.position)
+        self._row = lru_cache(_ROWS_KEPT)(self._new_row)
         self.search = lru_cache(_SEARCHES_KEPT)(self._search)
         """The positions of the products that a query finds, the best first."""
         self._pages: dict[tuple[str, str], str] = {}
@@ -43,10 +48,26 @@ class Shop:
 
     @cached_property
     def _index(self) -> Index:
+        if isinstance(self.products, Stored):
+            return self.products.index()
         return index([product.contents for product in self.products], [product.asin for product in self.products])
 
     def _search(self, query: str) -> tuple[int, ...]:
         return self._index.search(query)
+
+    def _new_row(self, position: int) -> str:
+        product = self.products[position]
+        return SEP.join((product.asin, product.title.strip(), product.price_tag))
+
+    def candidates(self, goal: Goal) -> Iterable[Product]:
+        """The products among which a perfect purchase is looked for: all, or in a stored catalogue the goal's own and
+        what searches for its title, its instruction and its attributes find."""
+        if not isinstance(self.products, Stored):
+            return self.products
+        own = self.position[goal.asin]
+        queries = (self.products[own].title, goal.instruction, " ".join(goal.attributes))
+        found = {own, *(n for query in queries for n in self.search(query))}
+        return [self.products[n] for n in sorted(found)]
 
     def listed(self, query: str, number: int) -> tuple[int, ...]:
         """The positions of the products on a page of results; pages count from 1."""
@@ -54,15 +75,13 @@ class Shop:
 
     def linked(self, link: str, query: str, number: int) -> str | None:
         """The product to which a page of results has a link with this text (in lower case); None: it has no such."""
-        product = self._by_link.get(link)
-        if product is None or all(self.products[n] is not product for n in self.listed(query, number)):
-            return None
-        return product.asin
+        names = (self.products[n].asin for n in self.listed(query, number))
+        return next((name for name in names if name.lower() == link), None)
 
     def results_page(self, query: str, number: int) -> str:
         """A page of results: how many there are, then name, title and price of each."""
         parts = [BACK, f"Page {number} (Total results: {len(self.search(query))})", *self.result_buttons(number)]
-        return SEP.join((*parts, *(self._rows[n] for n in self.listed(query, number))))
+        return SEP.join((*parts, *(self._row(n) for n in self.listed(query, number))))
 
     def result_buttons(self, number: int) -> list[str]:
         """The buttons to the pages of results before and after this one; as in the original, the last page has both."""
@@ -72,6 +91,8 @@ class Shop:
         """A product's own page (`name` is "item") or one of `SUB_PAGES`. Selected options cannot be seen on it."""
         page = self._pages.get((asin, name))
         if page is None:
+            if len(self._pages) >= _PAGES_KEPT:
+                self._pages.clear()
             write = _item_page if name == "item" else _sub_page
             page = self._pages[asin, name] = write(self.by_asin[asin], name)
         return page
@@ -83,6 +104,8 @@ class Shop:
         """
         name_of = self._values.get(asin)
         if name_of is None:
+            if len(self._values) >= _PAGES_KEPT:
+                self._values.clear()
             options = self.by_asin[asin].options.items()
             name_of = self._values[asin] = {squeezed(value): name for name, values in options for value in values}
         return name_of
@@ -91,11 +114,27 @@ class Shop:
         """The admissible clicks of a state, in the page's order."""
         if state.page == "results":
             buttons = [BACK, *self.result_buttons(state.number)]
-            links = [self._links[n] for n in self.listed(state.query, state.number)]
+            links = [f"click[{self.products[n].asin}]" for n in self.listed(state.query, state.number)]
             return [f"click[{button}]" for button in buttons] + links
         if state.page == "item":
             return [f"click[{text}]" for text in (BACK, PREV, *self.values(state.asin), *SUB_PAGES, BUY)]
         return [f"click[{BACK}]", f"click[{PREV}]"] if state.page in SUB_PAGES else []
+
+
+class _ByAsin(Mapping[str, Product]):
+    """Products by their names."""
+
+    def __init__(self, products: Sequence[Product], positions: Mapping[str, int]):
+        self._products, self._positions = products, positions
+
+    def __getitem__(self, name: str) -> Product:
+        return self._products[self._positions[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._products)
 
 
 def _item_page(product: Product, _name: str) -> str:

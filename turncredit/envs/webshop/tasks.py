@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop import generate, goals
-from turncredit.envs.webshop.catalogue import data_files, read_products
+from turncredit.envs.webshop.catalogue import data_files, read_products, stored_folder
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.shop import Shop
+from turncredit.envs.webshop.store import Stored
 from turncredit.envs.webshop.world import WebShop
 from turncredit.errors import UserError, nearest
 
@@ -36,24 +37,38 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
         seen: set[str] = set()
         new_goals = (generate.generate(products, split, index, seed, settings, seen) for index in range(count))
         return [_row(f"{split}-{content[:16]}", split, seed, "generated", goal) for content, goal in new_goals]
-    numbered = real_split(split, settings)
-    random.Random(derive_seed(seed, NAME, split)).shuffle(numbered)
-    if len(numbered) < count:
-        raise UserError(f"the split '{split}' of WebShop has {len(numbered)} goals, not {count}; ask for fewer")
-    return [_row(f"{settings.goals}-{number}", split, seed, "real", goal) for number, goal in numbered[:count]]
+    numbers = list(numbers_of(split, settings))
+    random.Random(derive_seed(seed, NAME, split)).shuffle(numbers)
+    if len(numbers) < count:
+        raise UserError(f"the split '{split}' of WebShop has {len(numbers)} goals, not {count}; ask for fewer")
+    found = real_goals(settings)
+    return [_row(f"{settings.goals}-{number}", split, seed, "real", found[number]) for number in numbers[:count]]
 
 
 def real_split(split: str, settings: Settings) -> list[tuple[int, Goal]]:
     """The goals of a split of a real catalogue, with their numbers in the original's order. Raises UserError."""
+    found = real_goals(settings)
+    return [(number, found[number]) for number in numbers_of(split, settings)]
+
+
+def real_goals(settings: Settings) -> Sequence[Goal]:
+    """All goals of a real catalogue, in the original's order."""
+    products = open_shop(settings).products
+    if isinstance(products, Stored):
+        return products.goals(settings.goals)
+    return goals.shuffled((goals.synthetic_goals if settings.goals == "synthetic" else goals.human_goals)(products))
+
+
+def numbers_of(split: str, settings: Settings) -> range:
+    """The numbers of a split's goals. Raises UserError for an unknown split."""
     splits = SPLITS[settings.splits]
     if split not in splits:
         raise UserError(
             f"unknown split '{split}' of WebShop's goals{nearest(split, list(splits))}; with env.webshop.splits "
             f"'{settings.splits}' there are: {', '.join(splits)}"
         )
-    make = goals.synthetic_goals if settings.goals == "synthetic" else goals.human_goals
     start, end = splits[split]
-    return list(enumerate(goals.shuffled(make(open_shop(settings).products))))[start:end]
+    return range(len(real_goals(settings)))[start:end]
 
 
 def _row(task_id: str, split: str, seed: int, source: str, goal: Goal) -> dict[str, Any]:
@@ -86,12 +101,18 @@ def open_shop(settings: Settings) -> Shop:
     if settings.source == "generated":
         made = (settings.products, settings.catalogue_seed, settings.titles, settings.lookalikes)
         return _generated_shop(made, settings.page_size)
-    return _real_shop(*data_files(settings), settings.page_size)
+    stored = stored_folder(settings)
+    return _stored_shop(stored, settings.page_size) if stored else _real_shop(*data_files(settings), settings.page_size)
 
 
 @lru_cache(maxsize=4)
 def _generated_shop(made: tuple[int, int, str, float], page_size: int) -> Shop:
     return Shop(generate.catalogue(*made), page_size)
+
+
+@lru_cache(maxsize=4)
+def _stored_shop(folder: Path, page_size: int) -> Shop:
+    return Shop(Stored(folder), page_size)
 
 
 @lru_cache(maxsize=4)
