@@ -102,10 +102,23 @@ def test_nothing_wanted_gives_nothing(model, batch):
     assert states_at(model, batch[0], torch.zeros_like(batch[1])).shape == (0, 32)
 
 
+def test_the_entropys_gradient_is_that_of_its_definition_and_its_value_alone_has_none(model, batch):
+    ids, learned = batch
+    entropy = token_distributions(model, ids, learned, 0.7, entropy="gradient")[1]
+    in_parts = token_distributions(model, ids, learned, 0.7, entropy="gradient", at_once=150)[1]
+    logprobs = torch.log_softmax(model(ids).logits[:, :-1] / 0.7, -1)[learned[:, 1:]]
+    exact = -(logprobs.exp() * logprobs).sum(-1)
+    assert torch.allclose(entropy, exact, atol=1e-5)
+    expected = gradients(model, exact)
+    assert agree(gradients(model, entropy), expected)
+    assert agree(gradients(model, in_parts), expected)
+    assert not token_distributions(model, ids, learned, 0.7, entropy="value")[1].requires_grad
+
+
 def test_log_probabilities_in_parts_are_those_at_once(model, batch):
     ids, learned = batch
-    at_once = token_distributions(model, ids, learned, 0.7, entropy=True)
-    in_parts = token_distributions(model, ids, learned, 0.7, entropy=True, at_once=150)
+    at_once = token_distributions(model, ids, learned, 0.7, entropy="value")
+    in_parts = token_distributions(model, ids, learned, 0.7, entropy="value", at_once=150)
     for one, two in zip(at_once, in_parts, strict=True):
         assert torch.allclose(one, two, atol=1e-6)
     assert agree(gradients(model, at_once[0]), gradients(model, in_parts[0]))

@@ -173,6 +173,26 @@ def test_a_kl_penalty_holds_the_policy_near_its_reference(world, credits, tmp_pa
     assert distance(held.weights) < distance(free.weights)
 
 
+def test_an_entropy_bonus_is_subtracted_from_the_loss_as_verl_does(world, credits, tmp_path):
+    """verl 0.9.1, `dp_actor`: `policy_loss = pg_loss - entropy_loss * entropy_coeff`, both aggregated alike."""
+    plain = {"epochs": 1, "minibatch": 99, "loss_aggregation": "token-mean"}
+    made = [
+        run(world, credits, tmp_path / str(c), settings={**plain, "entropy_coefficient": c}) for c in (0.0, 0.001, 0.5)
+    ]
+    log = [tables.read(one.updates, "updates").to_pylist()[0] for one in made]
+    assert log[1]["entropy"] == pytest.approx(log[2]["entropy"], rel=1e-6)
+    assert log[1]["loss"] - log[2]["loss"] == pytest.approx(0.499 * log[1]["entropy"], rel=1e-4)
+
+
+def test_an_entropy_bonus_keeps_the_policy_less_certain(world, credits, tmp_path):
+    settings = [{"epochs": 4, "entropy_coefficient": coefficient} for coefficient in (0.0, 0.3)]
+    free, held = (
+        run(world, credits, tmp_path / str(number), settings=one).metrics["entropy"]
+        for number, one in enumerate(settings)
+    )
+    assert held > 1.05 * free
+
+
 def test_the_kl_coefficient_adapts_and_is_carried_along(world, credits, tmp_path):
     settings = {"kl": "k3", "kl_coefficient": 0.1, "kl_target": 1e-9}
     one = run(world, credits, tmp_path, settings=settings)

@@ -331,6 +331,9 @@ class UpdateConfig(LossConfig):
     )
     kl_coefficient: float = Field(0.0, ge=0)
     kl_target: float | None = Field(None, gt=0, description="adapts the coefficient towards this KL, if given")
+    entropy_coefficient: float = Field(
+        0.0, ge=0, description="weight of an entropy bonus; .001 in verl-agent's recipes (verl's entropy_coeff)"
+    )
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     max_grad_norm: float = Field(1.0, gt=0)

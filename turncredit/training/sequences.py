@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from turncredit.policy.states import states_at
 
 #: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
 LOGITS_AT_ONCE = 2**26
+#: The entropy of a token's distribution: its value alone, or with a gradient.
+Entropy = Literal["value", "gradient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,10 @@ def token_distributions(
     learned: torch.Tensor,
     temperature: float = 1.0,
     *,
-    entropy: bool = False,
+    entropy: Entropy | None = None,
     at_once: int = LOGITS_AT_ONCE,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability and, if wanted, entropy (without gradient) of the tokens where `learned` (B, L) is true.
+    """Log-probability and, if wanted, entropy of the tokens where `learned` (B, L) is true.
 
     The vocabulary's logits are computed only there: most tokens of a transcript are observations. Not more than
     `at_once` of them are alive at a time; beyond that they are computed again for the gradient, a part at a time.
@@ -197,7 +200,7 @@ def token_distributions(
 
 
 def _distributions(
-    states: torch.Tensor, chosen: torch.Tensor, head: torch.nn.Module, temperature: float, entropy: bool
+    states: torch.Tensor, chosen: torch.Tensor, head: torch.nn.Module, temperature: float, entropy: Entropy | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities (M,) of the chosen tokens after `states` (M, D), and the entropies (M,) if wanted."""
     logits = head(states).float()
@@ -207,5 +210,5 @@ def _distributions(
     logprobs = all_logprobs.gather(1, chosen[:, None])[:, 0]
     if not entropy:
         return logprobs, None
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
         return logprobs, -(all_logprobs.exp() * all_logprobs).sum(-1)

@@ -27,6 +27,7 @@ from turncredit.policy.sampling import device
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.training.optimizers import Optimizers, check_step, make_optimizer
 from turncredit.training.sequences import (
+    Entropy,
     TokenSequence,
     batches,
     by_rollout,
@@ -204,9 +205,10 @@ class Objective:
         return (self.advantages != 0).cpu().numpy()
 
     def has_gradient(self, sequence: TokenSequence) -> bool:
-        """Whether the sequence's loss has a gradient: some advantage is not zero, or there is a KL penalty."""
+        """Whether the sequence's loss has a gradient: an advantage is not zero, or there is a KL penalty or a bonus."""
         learned = sequence.turn[sequence.turn >= 0]
-        return bool(len(learned)) and (self.reference is not None or bool(self._nonzero_N[learned].any()))
+        always = self.reference is not None or self.settings.entropy_coefficient > 0
+        return bool(len(learned)) and (always or bool(self._nonzero_N[learned].any()))
 
     def add_gradient(
         self, model: torch.nn.Module, sequences: Sequence[TokenSequence], weight_of: dict[int, torch.Tensor], total: int
@@ -218,10 +220,11 @@ class Objective:
         """
         where, settings = self.advantages.device, self.settings
         row = dict.fromkeys((*MEANS, *LARGEST, "kl"), 0.0)
+        wanted: Entropy = "gradient" if settings.entropy_coefficient else "value"
         for part in batches(sequences, settings.tokens_per_pass):
             ids, turn, sampled = stack(part, where)
             learned = turn >= 0
-            logprobs, entropy = token_distributions(model, ids, learned, self.temperature, entropy=True)
+            logprobs, entropy = token_distributions(model, ids, learned, self.temperature, entropy=wanted)
             at = learned[:, 1:]
             weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
             advantage = self.advantages[turn[:, 1:][at]]
@@ -235,6 +238,9 @@ class Objective:
                 penalty = kl_penalty(logprobs, _of(self.reference, part, where), settings.kl)  # type: ignore[arg-type]
                 loss = loss + self.kl_coefficient * (penalty * weight).sum()
                 row["kl"] += float(penalty.detach().sum()) / total
+            assert entropy is not None
+            if settings.entropy_coefficient:
+                loss = loss - settings.entropy_coefficient * (entropy * weight).sum()
             loss.backward()
             with torch.no_grad():
                 row["loss"] += float(loss)
@@ -244,7 +250,6 @@ class Objective:
                 apart = (logprobs - by_engine).abs()
                 row["log_ratio"] += float(apart.sum()) / total
                 row["log_ratio_max"] = max(row["log_ratio_max"], float(apart.max()))
-                assert entropy is not None
                 row["entropy"] += float(entropy.sum()) / total
         return row
 
