@@ -170,7 +170,7 @@ def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
     turns = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
     sure = np.exp(-np.array([0, 1, 0.5, 0, 1]))
     ahead = np.array([sure[1], 0, sure[3], sure[4], 0])
-    want = FLAT * sure / sure.mean() + 0.05 * ahead
+    want = FLAT * sure / sure.mean() + 0.1 * ahead  # zeta as in its authors' code
     assert numbers(compute(turns, METHODS["empg"])) == pytest.approx(want - want.mean(), abs=1e-6)
 
 

@@ -31,11 +31,11 @@ def test_a_job_runs_in_the_image_of_its_rule(snakemake, workdir):
     path = os.pathsep.join((str(workdir / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
     (workdir / "containers").mkdir()
     (workdir / "containers/core.sif").touch()
-    target = tiny.path("tasks", split="eval")
+    target = tiny.path("tasks", split="train")
     run = snakemake(target, "--cores", "1", "--sdm", "apptainer", *tiny.ARGUMENTS, PATH=path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (workdir / "images").read_text().split() == ["containers/core.sif"]
-    assert tables.read(workdir / target, "tasks").num_rows == 8
+    assert tables.read(workdir / target, "tasks").num_rows == 60
 
 
 def test_both_images_install_what_conda_would(tmp_path):
