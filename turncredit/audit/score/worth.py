@@ -2,7 +2,7 @@
 
 `gains.csv` holds the gains in points of success with their 95% intervals, for methods with the built-in settings. They
 are those of the tables in benchmarks/methods/RESULTS.md (household from two SFT policies) and
-benchmarks/worlds/RESULTS.md (WebShop); what is withdrawn there is not here.
+benchmarks/worlds/RESULTS.md (when it has results); what is withdrawn there is not here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ COLUMNS = {
     "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
     "going on": "deviations paid for going on where it changes nothing; right is 0",
     "paid": "the same where turns are paid before the end",
-    "gains": "over flat GRPO in training, in points of success: household from two SFT policies; WebShop",
+    "gains": "over flat GRPO in training, in points of success: household from two SFT policies",
 }
 #: The columns that hold words.
 TEXTS = ("worst", "gains")
