@@ -45,7 +45,7 @@ def test_from_round_2_on_the_second_pass_has_something_to_say(read_again):
 
 def test_a_methods_credit_on_another_runs_turns_has_a_model_of_that_runs_rollouts(read_again):
     inputs = tiny.job_inputs(read_again, "implicit_model", "istar", round=2, policy="hcapo")
-    assert inputs["turns"] == tiny.path("turns")
+    assert inputs["turns"] == tiny.path("turns", "hcapo", round=2)
     credits = [
         tables.read(read_again / tiny.LAYOUT.path("credits", policy="hcapo", seed=0, round=2, method=name), "credits")
         for name in METHODS

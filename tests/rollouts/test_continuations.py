@@ -86,7 +86,7 @@ FEW = {"define": {"few": {"base": "vineppo", "continuations": {"per_state": 2}}}
 
 def test_the_stage_writes_a_row_for_every_turn_in_their_order_and_the_same_bytes_again(world, tmp_path):
     at = keys(world, "few", **FEW)
-    assert at.continued == "k2"
+    assert at.continuations == "k2"
     ran, again = (world.run("continuations", at, tmp_path / name, FEW) for name in "ab")
     table, turns = (tables.read(path) for path in (ran.output["continuations"], world.path("turns")))
     assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)

@@ -20,6 +20,7 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.format import open_memmap
 
 from turncredit.envs.webshop.analysis import terms
 from turncredit.envs.webshop.catalogue import STORED as DATABASE
@@ -69,7 +70,7 @@ class Stored(Sequence[Product]):
 
     def array(self, name: str) -> Any:
         """An array of the folder, mapped into memory."""
-        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return open_memmap(self.folder / f"{name}.npy", mode="r")
 
     def __len__(self) -> int:
         return self._count
@@ -243,7 +244,7 @@ class _Writer:
         for name, numbers in zip(("words", "products", "counts"), block, strict=True):
             path = self._folder / f"block{at}.{name}.npy"
             np.save(path, numbers[order])
-            kept.append(np.load(path, mmap_mode="r"))
+            kept.append(open_memmap(path, mode="r"))
         self._blocks.append(tuple(kept))
         self._words, self._products, self._counts = [], [], []
 
