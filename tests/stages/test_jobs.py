@@ -119,8 +119,11 @@ def made_by(world, results) -> list[tuple[Job, str, dict]]:
 def test_tables_and_folders_say_stage_keys_slice_inputs_and_seed(world, results):
     for job, path, said in made_by(world, results):
         assert said["stage"] == job.stage, path
-        assert said["config"] == {**job.at.keys, **job.config.model_dump(mode="json")}, path
-        assert said["inputs"] == {name: content_hash(job.path(name)) for name in job.input}, path
+        assert said["config"] == {**job.at.recorded, **job.config.model_dump(mode="json")}, path
+        read: dict[str, str] = {}
+        for name, value in job.input.items():
+            read |= {name: value} if isinstance(value, str) else {f"{name}_{n}": one for n, one in enumerate(value)}
+        assert said["inputs"] == {name: content_hash(file) for name, file in read.items()}, path
         assert said["seed"] == (0 if job.stage == "rollout" else None), path
         assert said["code"] == provenance.code_version(), path
 
