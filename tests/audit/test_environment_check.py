@@ -172,7 +172,9 @@ def test_steps_may_be_coroutines(tmp_path: Path) -> None:
     assert {outcome for outcome, _ in findings(tmp_path, fault).values()} == {"holds"}
 
 
-@pytest.mark.parametrize("name", ["household", "searchqa", "virtualhome"])
+@pytest.mark.parametrize(
+    "name", ["household", "webshop", "searchqa", "virtualhome", "sokoban", "desk", "examples/counting_env.py"]
+)
 def test_the_environments_that_come_with_it_keep_their_promises(name: str) -> None:
     settings = envs.load(name).Settings().model_dump()
     found = {one.check: one for one in check_environment(Tried(EnvSlice(name=name, settings=settings), tasks=4))}

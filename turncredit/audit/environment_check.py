@@ -18,6 +18,7 @@ from turncredit.config import EnvSlice
 from turncredit.data.seeding import generator
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
+from turncredit.rollouts.held_out import shared_games
 from turncredit.rollouts.tasks import Games, make_tasks
 
 #: Actions that no grammar expects. Each must give a step, whatever it says.
@@ -146,23 +147,18 @@ def _tasks(tried: Tried) -> str:
     return f"{tried.tasks} tasks of '{tried.train_split}' and of '{tried.eval_split}'"
 
 
-def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes a task the same task, whatever it is called."""
-    return tuple(str(value) for key, value in sorted(row.items()) if key not in ("task_id", "split", "seed", "source"))
-
-
 def _splits(tried: Tried) -> str:
-    """No task is in both splits, by its content."""
+    """No task is in both splits, by instruction and layout."""
     count = 16 * tried.tasks
     try:
         train, held_out = tried.rows(tried.train_split, count), tried.rows(tried.eval_split, count)
     except UserError:  # fewer tasks in a split that is read from files
         train, held_out = tried.rows(tried.train_split), tried.rows(tried.eval_split)
-    seen = {_content(row): row["task_id"] for row in train}
-    same = [(seen[_content(row)], row["task_id"]) for row in held_out if _content(row) in seen]
-    if same:
-        first = " and ".join(f"'{name}'" for name in same[0])
-        raise Fails(f"{len(same)} of {len(held_out)} evaluation tasks are training tasks, such as {first}")
+    if same := shared_games(tried.games.env, train, held_out):
+        evaluated, trained = same[0]
+        raise Fails(
+            f"{len(same)} of {len(held_out)} evaluation tasks are training tasks, such as '{trained}' and '{evaluated}'"
+        )
     return f"{len(held_out)} evaluation tasks against {len(train)} training tasks"
 
 

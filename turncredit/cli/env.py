@@ -135,11 +135,10 @@ def play(
     running = games.open(row)
     expert = games.expert(running, generator(seed, "play"), skip=False) if games.can("expert") else None
     listing = (lambda: list(games.admissible(running))) if games.can("admissible") else None
-    hints = [*(["? lists the admissible actions"] * (listing is not None)), *(["! shows the expert's"] * bool(expert))]
     by_hand.play(
         running,
         expert,
-        f"{games.env.name}: {row['goal']}\n({', '.join([*hints, 'an empty line quits'])})",
+        f"{games.env.name}: {row['goal']}",
         lambda step: "You won." if step.success else f"It is over, with a reward of {step.reward:g}.",
         listing,
     )

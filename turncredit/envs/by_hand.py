@@ -27,17 +27,21 @@ def play(
     heading: str,
     ending: Callable[[Step], str],
     listing: Callable[[], Sequence[str]] | None = None,
+    how: str = "",
 ) -> None:
     """Print observations and carry out what is typed, until the rollout ends or an empty line is typed.
 
-    `heading` is printed first: the task, and what can be typed. `!` prints the expert's next action; `?` prints what
-    `listing` returns. Without an expert or a listing these are actions like any other. `ending` says how the rollout
-    ended, from its last step.
+    `heading`, the task, is printed first, and then what can be typed (or `how`, in place of that). `!` prints the
+    expert's next action; `?` prints what `listing` returns. Without an expert or a listing these are actions like any
+    other. `ending` says how the rollout ended, from its last step.
     """
+    typed = ["? lists admissible actions"] * (listing is not None) + ["! shows the expert's next one"] * (
+        expert is not None
+    )
     observation = env.reset()
     if expert is not None:
         expert.observe(observation)
-    print(heading)
+    print(f"{heading}\n\n({how or ', '.join([*typed, 'an empty line quits'])})")
     while True:
         print(f"\n{observation}")
         action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()

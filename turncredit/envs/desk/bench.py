@@ -11,7 +11,7 @@ from turncredit.envs.desk import tasks
 from turncredit.envs.desk.expert import Expert, random_command
 from turncredit.envs.desk.settings import Settings
 from turncredit.envs.desk.world import Desk
-from turncredit.envs.speed import snapshot_restore_us
+from turncredit.envs.speed import by_expert, snapshot_restore_us
 
 _clock = time.process_time
 
@@ -27,7 +27,7 @@ def measure(settings: Settings, split: str, count: int, steps: int, seed: int) -
     made = _clock() - start
     envs = [tasks.open_task(row, settings) for row in rows]
     traces = [_trace(env, steps, random.Random(f"{seed}:{number}")) for number, env in enumerate(envs)]
-    won = [_expert(env) for env in envs]
+    won = [by_expert(env, Expert(env, random.Random(0))) for env in envs]
     gc.collect()
     figures = {}
     for name, asked in (("steps_per_second", False), ("steps_per_second_with_lists_and_distances", True)):
@@ -64,15 +64,3 @@ def _replay(env: Desk, trace: list[str], asked: bool) -> None:
             env.distance()
         if env.step(action).done:
             env.reset()
-
-
-def _expert(env: Desk) -> tuple[bool, int]:
-    """Whether the expert succeeds, and after how many actions."""
-    expert, actions = Expert(env, random.Random(0)), 0
-    expert.observe(env.reset())
-    while True:
-        step = env.step(expert.act())
-        actions += 1
-        if step.done:
-            return step.success, actions
-        expert.observe(step.observation)

@@ -30,7 +30,7 @@ def play(split: Split = "train", seed: Seed = 0) -> None:
     by_hand.play(
         env,
         Expert(env, random.Random(seed)),
-        f"{env.goal}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        env.goal,
         lambda last: "The database is as it should be." if last.success else "The database is not as it should be.",
         env.admissible,
     )

@@ -35,8 +35,9 @@ def play(
     by_hand.play(
         env,
         Expert(env, random.Random(seed)),
-        f"Your task is to {env.goal}\n\n(help lists the actions, ! shows the expert's next one, an empty line quits)",
+        f"Your task is to {env.goal}",
         lambda last: f"Score {env.progress():.2f}. {'Completed.' if last.success else 'The rollout is over.'}",
+        how="help lists the actions, ! shows the expert's next one, an empty line quits",
     )
 
 

@@ -13,7 +13,7 @@ from turncredit.envs.searchqa.expert import Expert, random_command
 from turncredit.envs.searchqa.qa import SearchQA
 from turncredit.envs.searchqa.retrieve import Bm25
 from turncredit.envs.searchqa.settings import Settings
-from turncredit.envs.speed import snapshot_restore_us
+from turncredit.envs.speed import by_expert, snapshot_restore_us
 
 _clock = time.process_time
 
@@ -35,7 +35,7 @@ def measure(settings: Settings, count: int, together: int, seed: int) -> dict[st
     retriever.search("anything")
     indexed = _clock() - start
     envs = [SearchQA(retriever, question, settings) for question in questions]
-    won = [_expert(env) for env in envs]
+    won = [by_expert(env, Expert(env, random.Random(0))) for env in envs]
     traces = [_trace(env, random.Random(f"{seed}:{n}")) for n, env in enumerate(envs)]
     queries = [f"{question.text} {n}" for n, question in enumerate(questions)]
     start = _clock()
@@ -63,18 +63,6 @@ def measure(settings: Settings, count: int, together: int, seed: int) -> dict[st
         "expert_actions": sum(actions for _, actions in won) / count,
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-
-
-def _expert(env: SearchQA) -> tuple[bool, int]:
-    """Whether the expert's answer is right, and after how many actions."""
-    expert, actions = Expert(env, random.Random(0)), 0
-    expert.observe(env.reset())
-    while True:
-        step = env.step(expert.act())
-        actions += 1
-        if step.done:
-            return step.success, actions
-        expert.observe(step.observation)
 
 
 def _trace(env: SearchQA, rng: random.Random) -> list[str]:

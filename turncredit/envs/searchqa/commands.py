@@ -35,8 +35,9 @@ def play(questions: Questions = None, corpus: Corpus = None, seed: Seed = 0) -> 
     by_hand.play(
         env,
         Expert(env, random.Random(seed)),
-        f"{env.question.text}\n\n(search[words], answer[text]; ! shows the expert's next action, an empty line quits)",
+        env.question.text,
         lambda _: f"The answer: {', or '.join(env.question.answers)}",
+        how="search[words], answer[text]; ! shows the expert's next action, an empty line quits",
     )
 
 

@@ -31,7 +31,7 @@ def play(levels: Levels = None, split: Split = "train", seed: Seed = 0) -> None:
     by_hand.play(
         env,
         Expert(env, random.Random(seed)),
-        f"{task['goal']}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        task["goal"],
         lambda last: "The level is solved." if last.success else "The rollout is over.",
         env.admissible,
     )

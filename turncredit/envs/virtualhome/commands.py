@@ -34,7 +34,7 @@ def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
     by_hand.play(
         env,
         expert(env, random.Random(seed)),
-        f"{env.goal}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        env.goal,
         lambda last: "The goal is reached." if last.success else "The rollout is over.",
         env.admissible,
     )

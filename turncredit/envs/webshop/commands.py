@@ -32,7 +32,7 @@ def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
     by_hand.play(
         env,
         Expert(env, random.Random(seed)),
-        f"{env.goal.instruction}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        env.goal.instruction,
         lambda last: "A perfect purchase." if last.success else "The rollout is over.",
         env.admissible,
     )
