@@ -63,7 +63,7 @@ KNOWLEDGE = {
         "agentprm",
         "mgr",
     ),
-    "a second pass of the policy": ("hcapo", "istar", "progress_advantage"),
+    "a second pass of the policy": ("hcapo", "istar", "istar_code", "progress_advantage"),
     "nothing else": ("scpo", "hgpo", "gigpo", "step_grpo", "empg", "rloo"),
     "progress that the environment measures": ("has_progressive",),
     "references": ("oracle_progress", "random_credit"),
