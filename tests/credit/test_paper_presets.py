@@ -242,7 +242,8 @@ def test_a_file_of_presets_opens_with_what_it_departs_from_and_says_of_each_what
 def listed() -> list[tuple[str, str, str, str]]:
     """(paper, table, environment, presets or the reason for none) of every row of docs/papers.md, a table each."""
     out, paper = [], ""
-    for line in (ROOT / "docs" / "papers.md").read_text().splitlines():
+    page = (ROOT / "docs" / "papers.md").read_text()
+    for line in page.partition("## Decided here")[0].splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) < 4 or cells[0] == "paper" or set(cells[0]) == {"-"}:
             continue
