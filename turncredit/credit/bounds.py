@@ -1,10 +1,10 @@
-"""The two bounds of every comparison: credit that is pure noise, and an oracle's credit.
+"""What every comparison is held against: credit that is pure noise, and credit that reads the simulator.
 
-The lower bound shows what a blend costs when its credit carries no information; the upper bound, which reads the
-simulator, what credit can be worth at best. Only if the upper is clearly above flat GRPO and above the lower does the
-experiment tell methods apart (`turncredit.views.report.verdict`).
+Noise shows what a blend costs when its credit carries no information. The privileged reference shows what knowledge of
+the goal's distance is worth; methods can end above it, since a distance blames exploration. Only if the reference is
+clearly above flat GRPO and above noise does the experiment tell methods apart (`turncredit.views.report.verdict`).
 
-`truth` is a second upper bound, at a price: the advantage of each turn as ground truth measures it, for the policy that
+`truth` is a second reference, at a price: the advantage of each turn as ground truth measures it, for the policy that
 acts (docs/branching.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with
 enough continuations that little noise is left.
 """
@@ -27,7 +27,7 @@ from turncredit.errors import UserError
 
 
 def random_credit(turns: Turns, base_N: np.ndarray, *, alpha: Share = 0.5, seed: int = 0) -> dict[str, np.ndarray]:
-    """Lower bound: A_t = alpha A_rollout + (1 - alpha) z_t with z_t ~ N(0, 1).
+    """Noise: A_t = alpha A_rollout + (1 - alpha) z_t with z_t ~ N(0, 1).
 
     The noise of a rollout comes from the seed and the ids of its group and itself, so it depends neither on the order
     of the rows nor on which other rollouts are in the table.
@@ -65,7 +65,7 @@ def oracle_progress(
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,
 ) -> dict[str, np.ndarray]:
-    """Upper bound: c_t = distance_before - distance, the decrease of the exact distance to the goal.
+    """Privileged reference: c_t = distance_before - distance, the decrease of the exact distance to the goal.
 
     Distances are lengths of the shortest remaining plan, in actions, from the simulator; -1 means that the goal can't
     be reached any more and counts as `unreachable` actions (50: ALFWorld's horizon). None: the turn that loses the goal
@@ -106,17 +106,17 @@ ORACLE_PROGRESS = Part(
 
 PARTS = (RANDOM_CREDIT, ORACLE_PROGRESS)
 METHODS = (
-    Method(RANDOM, "lower bound: flat GRPO blended with noise", FLAT_GRPO, turn_term=RANDOM_CREDIT, role="bound"),
+    Method(RANDOM, "noise: flat GRPO blended with random numbers", FLAT_GRPO, turn_term=RANDOM_CREDIT, role="bound"),
     Method(
         ORACLE,
-        "upper bound, an oracle: the decrease of the simulator's exact distance to the goal",
+        "privileged reference: the decrease of the simulator's exact distance to the goal",
         FLAT_GRPO,
         turn_term=ORACLE_PROGRESS,
         role="bound",
     ),
     Method(
         TRUTH,
-        "upper bound: the measured advantage Q - V, from 32 continuations of each state",
+        "privileged reference: the measured advantage Q - V, from 32 continuations of each state",
         replace(VINEPPO, continuations=32),
         role="bound",
     ),

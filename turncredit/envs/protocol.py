@@ -60,7 +60,7 @@ class HasProgress(Protocol):
 
 
 class HasDistance(Protocol):
-    """`distance`: the exact distance to the goal, and a plan. Read by oracle_progress (the upper bound)."""
+    """`distance`: the exact distance to the goal, and a plan. Read by oracle_progress (the privileged reference)."""
 
     def distance(self) -> int:
         """The optimal number of further actions, -1 when the goal can no longer be reached."""

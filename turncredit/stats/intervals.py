@@ -24,7 +24,7 @@ random numbers, and the same tables give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -217,46 +217,6 @@ def pooled_half(value_S: np.ndarray, half_S: np.ndarray) -> np.ndarray:
     within = np.sqrt((half_S**2).sum(-1)) / count
     between = student_half(1.0, count - 1) * value_S.std(-1, ddof=1) / np.sqrt(count)
     return np.maximum(within, between)
-
-
-def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
-    """The share of a gap that a method closes: mean(gain) / mean(gap), by Fieller's (1954) method.
-
-    `gain` and `gap` are paired cells against the same baseline, of the method and of the upper bound; their games must
-    be the same. The interval holds every share r for which the mean of gain - r gap cannot be told from zero, so it
-    accounts for both errors and their correlation (a ratio of means has no useful standard error). None if the gap
-    itself is not clearly above zero.
-    """
-    if not crossed_mean(gap, level).low > 0:
-        return None
-    both = gain.merge(gap, on=["seed", "round", "task_id"], suffixes=("", "_gap"))
-    x_SC, round_C, task_C = _matrix(both, "value")
-    y_SC, _, _ = _matrix(both, "value_gap")
-    weight_C = _round_weights(round_C)
-    share = float((x_SC @ weight_C).mean() / (y_SC @ weight_C).mean())
-
-    def excluded(r: float) -> bool:
-        mean, half, _, _ = _interval(x_SC - r * y_SC, round_C, task_C, level)
-        return abs(mean) > half
-
-    low, high = (_edge(excluded, share, side) for side in (-1, 1))
-    covers = _interval(x_SC, round_C, task_C, level)[3]
-    rollouts, games = int(both["rollouts"].sum()), len(np.unique(task_C))
-    return Estimate(share, low, high, float("nan"), rollouts, len(x_SC), games, covers)
-
-
-def _edge(excluded: Callable[[float], bool], start: float, side: int) -> float:
-    """The value on one side of `start` from which `excluded` is true, to three digits; NaN if it is beyond 1,000."""
-    inside, step = start, 0.1
-    while not excluded(start + side * step):
-        inside, step = start + side * step, 2 * step
-        if step > 1000:
-            return float("nan")
-    outside = start + side * step
-    while abs(outside - inside) > 1e-3 * max(1, abs(inside)) / 2:
-        middle = (inside + outside) / 2
-        inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
-    return inside
 
 
 def _matrix(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The methods that belong in every comparison: a baseline, and a lower and an upper bound on what credit can do.
+"""The methods that belong in every comparison: a baseline, a privileged reference, and noise.
 
 An experiment that can't tell these three apart can't compare methods (`turncredit.credit.bounds`).
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-#: an oracle: credit from the simulator's exact distance to the goal
+#: a privileged reference: credit from the simulator's exact distance to the goal
 ORACLE = "oracle_progress"
-#: the upper bound where there is no exact distance, or where it is no bound: the advantage that continuations measure
+#: the reference where there is no exact distance, or where it misleads: the advantage that continuations measure
 TRUTH = "truth"
 #: the baseline: one advantage for all turns of a rollout
 BASELINE = "flat_grpo"
@@ -19,6 +19,6 @@ RANDOM = "random_credit"
 BASELINE_AND_BOUNDS = (BASELINE, RANDOM, ORACLE)
 
 
-def upper_bound(methods: Collection[str]) -> str:
-    """The upper bound among the methods of an experiment: `truth` if it is there and `oracle_progress` is not."""
+def privileged_reference(methods: Collection[str]) -> str:
+    """The privileged reference among the methods: `truth` if it is there and `oracle_progress` is not."""
     return TRUTH if TRUTH in methods and ORACLE not in methods else ORACLE

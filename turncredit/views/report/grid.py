@@ -19,7 +19,6 @@ from turncredit.views.collect import Results
 _FORMATS = {
     "share": ("{:.1f}%", "{:.1f}", 100),
     "points": ("{:+z.1f}", "{:+z.1f}", 100),
-    "gap": ("{:z.0f}%", "{:z.0f}", 100),
     "number": ("{:,.1f}", "{:,.1f}", 1),
     "count": ("{:,.0f}", "{:,.0f}", 1),
     "correlation": ("{:+z.2f}", "{:+z.2f}", 1),
@@ -31,8 +30,8 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Number:
-    """One number of the report. `unit`: share, points (of success, a difference), gap (the share of a difference),
-    number, count, seconds, correlation, signed, auc, or small (three digits, whatever its size)."""
+    """One number of the report. `unit`: share, points (of success, a difference), number,
+    count, seconds, correlation, signed, auc, or small (three digits, whatever its size)."""
 
     value: float
     unit: str

@@ -19,7 +19,7 @@ GROUPS = {
     "start": "",
     "methods": "methods",
     "variants": "variants and ablations",
-    "bounds": "lower and upper bounds, to test the set-up",
+    "bounds": "noise and the privileged reference, to test the set-up",
 }
 _GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "bound": "bounds"}
 

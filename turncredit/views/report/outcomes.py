@@ -10,7 +10,6 @@ import pandas as pd
 
 from turncredit.audit.collapse import Collapse
 from turncredit.config.warm_starts import is_start
-from turncredit.credit.parts.baselines import BASELINE
 from turncredit.data.turns import TASK_SCORE
 from turncredit.stats import intervals
 from turncredit.views.collect import Results
@@ -20,7 +19,6 @@ from turncredit.views.report.selection import (
     Checkpoint,
     Sourced,
     at_checkpoint,
-    closed_gap,
     difference,
     eval_files,
     files_of,
@@ -29,7 +27,6 @@ from turncredit.views.report.selection import (
     listed,
     mean_success,
     seeds_of,
-    upper_of,
     where_sql,
 )
 from turncredit.views.sql_views import quoted
@@ -47,8 +44,7 @@ def final(
 
     `collapsed` are the runs that are counted as such.
     """
-    rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)
-    with_gap = baseline == BASELINE and results.finished_seeds(upper)
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
     span = f"rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"round {rounds[0]}"
     grid = Grid(
         name="final",
@@ -64,7 +60,6 @@ def final(
             Column("final", "final success", f"mean of {span}"),
             *([Column("score", "score", f"mean of {span}: the environment's own score")] if _scored(results) else []),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
-            *([Column("gap", "gap closed", gap_words(upper))] if with_gap else []),
             Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
             Column("last", "last round", "mean over seeds of the last round alone"),
             Column("best", BEST, "mean over seeds of each seed's best round, selected on these games: optimistic"),
@@ -87,14 +82,6 @@ def final(
 BEST = "best checkpoint (selected on these games)"
 
 
-def gap_words(upper: str) -> str:
-    """What the column "gap closed" says."""
-    return (
-        f"share of the gap between {BASELINE} and {upper}, the upper bound, that is closed; empty if that gap is not "
-        "clear, 'not clear' if the share's interval is wider than the gap"
-    )
-
-
 def _final_row(
     results: Results, method: str, baseline: str, against: Sourced | None, corrected: Corrected
 ) -> dict[str, Cell]:
@@ -104,7 +91,7 @@ def _final_row(
     if row["final"] is None:
         return {"final": None, "seeds": _progress(results, method)}
     if is_start(method):
-        others = ("minus_sft", "minus_baseline", "gap", "last", "best", "training", "holm", "holm_variants")
+        others = ("minus_sft", "minus_baseline", "last", "best", "training", "holm", "holm_variants")
         return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
     gain = difference(results, method, results.experiment.start_of(method))
     if gain is not None:
@@ -115,7 +102,6 @@ def _final_row(
         row["minus_baseline"] = _estimated(against, "points")
     return {
         **row,
-        "gap": _gap(results, method, baseline),
         "last": checkpoint_cell(results, method, "last"),
         "best": checkpoint_cell(results, method, "best"),
         "training": _training(results, method),
@@ -152,17 +138,6 @@ def checkpoint_cell(
     """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
     success = at_checkpoint(results, method, checkpoint, among)
     return success and _estimated(success, "share")
-
-
-def _gap(results: Results, method: str, baseline: str) -> Cell:
-    """The share of the gap from flat GRPO to the upper bound that a method closes; empty for these two themselves."""
-    if baseline != BASELINE or method in (BASELINE, upper_of(results)):
-        return ""
-    gap = closed_gap(results, method)
-    if gap is None:
-        return ""
-    # An unknown end is wide as well.
-    return _estimated(gap, "gap") if gap.estimate.high - gap.estimate.low < 1 else "not clear"
 
 
 def _training(results: Results, method: str) -> Number | None:

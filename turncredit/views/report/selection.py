@@ -12,7 +12,7 @@ from turncredit.config import Experiment
 from turncredit.config.layout import artifact as artifact_called
 from turncredit.config.layout import of_sft, shell_pattern
 from turncredit.config.warm_starts import is_start, start_words
-from turncredit.credit.parts.baselines import BASELINE, upper_bound
+from turncredit.credit.parts.baselines import privileged_reference
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 from turncredit.views.collect import Results
@@ -167,28 +167,9 @@ def difference(results: Results, left: str, right: str) -> Sourced | None:
     return Sourced(replace(intervals.crossed_mean(differences), value=results.value(sql)), sql, files)
 
 
-def upper_of(results: Results) -> str:
-    """The experiment's upper bound."""
-    return upper_bound(results.experiment.methods)
-
-
-def closed_gap(results: Results, method: str) -> Sourced | None:
-    """The share of the gap from flat GRPO to the upper bound that `method` closes, over the seeds all three finished.
-
-    None without such a seed, and where the gap is not clear.
-    """
-    three = (method, BASELINE, upper_of(results))
-    seeds = common_seeds(results, *three)
-    mine, flat, upper = (final_evals(results, name, seeds=seeds) for name in three)
-    if mine.empty or flat.empty or upper.empty:
-        return None
-    share = intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(upper, flat))
-    if share is None:
-        return None
-    gain, gap = (difference_sql(results, name, BASELINE, seeds) for name in (method, upper_of(results)))
-    sql = f"SELECT ({gain}) / ({gap})"
-    files = " ".join(eval_files(name, final_rounds(results), seeds) for name in three)
-    return Sourced(replace(share, value=results.value(sql)), sql, files)
+def reference_of(results: Results) -> str:
+    """The experiment's privileged reference."""
+    return privileged_reference(results.experiment.methods)
 
 
 def where_sql(

@@ -1,7 +1,7 @@
-"""Can this experiment tell methods apart? The answer from its bounds, in words, and what to run next.
+"""Can this experiment tell methods apart? The answer, from noise and a privileged reference, and what to run next.
 
-An upper bound (`oracle_progress`, or `truth`) and noise (`random_credit`) are trained like any method. If not even
-their difference shows, no difference between methods can be read; if it shows, smaller ones may.
+The reference (`oracle_progress`, or `truth`) and noise (`random_credit`) are trained like any method. If not even their
+difference shows, no difference between methods can be read; if it shows, smaller ones may.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM
 from turncredit.stats.intervals import Estimate, points
 from turncredit.views.collect import Results
-from turncredit.views.report.selection import paired, upper_of
+from turncredit.views.report.selection import paired, reference_of
 
-#: open: a bound has no finished run
+#: open: the reference or noise has no finished run
 State = Literal["apart", "undecided", "cannot", "open"]
 ANSWERS: dict[State, str] = {
     "apart": "This experiment tells methods apart",
@@ -31,12 +31,12 @@ FEW_SEEDS = 4
 
 @dataclass(frozen=True)
 class Bounds:
-    """The paired differences between the bounds and flat GRPO; None if one of the two has no finished run.
+    """The paired differences between noise, the reference and flat GRPO; None if one of the two has no finished run.
 
-    upper   the upper bound - flat_grpo
+    upper   the reference - flat_grpo
     lower   random_credit - flat_grpo
-    whole   the upper bound - random_credit
-    name    the upper bound
+    whole   the reference - random_credit
+    name    the reference
     """
 
     upper: Estimate | None
@@ -56,7 +56,7 @@ class Verdict:
 
 def bounds_of(results: Results, differences: Mapping[str, Estimate]) -> Bounds:
     """The bounds' differences, given those to flat GRPO."""
-    upper = upper_of(results)
+    upper = reference_of(results)
     whole = paired(results, upper, RANDOM) if upper in differences and RANDOM in differences else None
     return Bounds(differences.get(upper), differences.get(RANDOM), whole, upper)
 
@@ -70,9 +70,9 @@ def verdict(
     configuration; `measurable`: whether the environment has the exact distance that the oracle reads. Decided by 95%
     intervals over seeds and games:
 
-    apart      the upper bound is above flat GRPO and above noise, and both intervals exclude zero; or a method is told
+    apart      the reference is above flat GRPO and above noise, and both intervals exclude zero; or a method is told
                apart from flat GRPO while noise is not above it
-    cannot     noise is above flat GRPO, its interval excludes zero; or the upper bound is less than 2 points above it
+    cannot     noise is above flat GRPO, its interval excludes zero; or the reference is less than 2 points above it
     undecided  anything else, and always with one seed, whose intervals do not cover the choice of the seed
     """
     state = _state(bounds, apart)
@@ -97,25 +97,25 @@ def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
     upper, lower, whole = bounds.upper, bounds.lower, bounds.whole
     if upper is None or lower is None or whole is None:
         gone = [name for name, difference in ((bounds.name, upper), (RANDOM, lower)) if difference is None]
-        why = "the bounds have no finished seed in common"
+        why = "the reference and noise have no finished seed in common"
         if gone:
             why = f"{' and '.join(gone)} {'has' if len(gone) == 1 else 'have'} no finished run"
         if apart and lower is None:
             why += f"; whether noise differs from {BASELINE} as {' and '.join(apart)} {_do(apart)} is open"
         return why
     if state == "apart" and upper.low > 0 and whole.low > 0:
-        return f"credit from the upper bound is clearly better than {BASELINE}'s and than noise"
+        return f"credit from the privileged reference is clearly better than {BASELINE}'s and than noise"
     if state == "apart":
         which = f"{', '.join(apart)} clearly differ{'s' if len(apart) == 1 else ''} from {BASELINE}"
-        return f"{which}, though the bounds alone would not show it"
+        return f"{which}, though the reference and noise alone would not show it"
     if state == "cannot" and lower.low > 0:
         return f"noise as credit is clearly better than {BASELINE}'s"
     if state == "cannot":
-        return f"credit from the upper bound gains less than {100 * RELEVANT:.0f} points"
+        return f"credit from the privileged reference gains less than {100 * RELEVANT:.0f} points"
     seeds = min(upper.seeds, lower.seeds, whole.seeds)
     if seeds == 1:
         return "one seed; intervals cover the choice of games, and another seed may give another order"
-    return f"with {seeds} seeds an interval of the bounds includes zero"
+    return f"with {seeds} seeds an interval of the reference or of noise includes zero"
 
 
 def _do(names: Sequence[str]) -> str:
@@ -139,11 +139,11 @@ def _facts(bounds: Bounds) -> str:
 def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:
     """What to run next, as an addition to the command that made the results: finished work is kept."""
     if state == "open" and upper == ORACLE and not measurable:
-        return "This environment has no exact distance, so no upper bound: read each difference by its own interval."
+        return "This environment has no exact distance, so no reference: read each difference by its own interval."
     if state == "open":
         absent = [name for name in (BASELINE, RANDOM, upper) if name not in methods]
         if absent:
-            return f"Next, the same command with the bounds: --config 'methods=[{', '.join([*methods, *absent])}]'"
+            return f"Next, the same command with what is missing: --config 'methods=[{', '.join([*methods, *absent])}]'"
         return "Next, the same command: it finishes the runs."
     if state == "undecided":
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
