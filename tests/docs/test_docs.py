@@ -24,6 +24,7 @@ from tests.helpers import nonempty
 from tests.importers import files
 from tests.results import synthetic
 from turncredit import config
+from turncredit.audit.invariants import CHECKS
 from turncredit.cli import main as cli
 from turncredit.config.layout import Layout
 from turncredit.credit.parts.configured import configured_method
@@ -78,6 +79,13 @@ def test_the_columns_of_every_table_are_those_of_the_schemas() -> None:
     """`python -m tests.docs.own_rollouts` writes them anew."""
     assert own_rollouts.columns() in own_rollouts.PAGE.read_text(encoding="utf-8")
     assert set(own_rollouts.MEANINGS) == set(tables.schema("imported").names)
+
+
+def test_the_page_of_audits_lists_every_invariant() -> None:
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    table = page[page.index("### Invariants") : page.index("### Artifacts and the plan")]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted([*CHECKS, "logprobs", "equal_steps"])
 
 
 def test_the_pages_have_commands_of_every_program() -> None:
