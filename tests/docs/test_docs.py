@@ -24,6 +24,7 @@ from tests.helpers import nonempty
 from tests.importers import files
 from tests.results import synthetic
 from turncredit import config
+from turncredit.audit.invariants import CHECKS
 from turncredit.cli import main as cli
 from turncredit.config.layout import Layout
 from turncredit.credit.parts.configured import configured_method
@@ -62,10 +63,11 @@ def test_every_link_and_image_of_a_page_leads_to_a_file_and_a_heading(page: Path
         assert not anchor or anchor in pages.anchors(target), f"{link}: the headings are {pages.anchors(target)}"
 
 
-def test_every_page_of_docs_is_in_the_navigation_of_the_site() -> None:
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """`make docs` fails otherwise."""
     text = (ROOT / "mkdocs.yml").read_text()
-    for page in nonempty(ROOT.glob("docs/**/*.md")):
-        assert re.search(rf"[ :]{page.relative_to(ROOT / 'docs')}$", text, re.MULTILINE), page
+    for page in nonempty(page for page in PAGES if page.name != "README.md" or page.parent != ROOT):
+        assert re.search(rf"[ :]{pages.name(page).removeprefix('docs/')}$", text, re.MULTILINE), page
 
 
 @pytest.mark.parametrize("name", re.findall(r"<!-- turns of (\S+) -->", own_rollouts.PAGE.read_text(encoding="utf-8")))
@@ -85,6 +87,13 @@ def test_the_table_of_what_papers_leave_open_is_that_of_the_settings() -> None:
     page = decided.PAGE.read_text(encoding="utf-8")
     assert decided.generated(page) == page
     assert "`update.old_logprobs`" in page
+
+
+def test_the_page_of_audits_lists_every_invariant() -> None:
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    table = page[page.index("### Invariants") : page.index("### Artifacts and the plan")]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted([*CHECKS, "logprobs", "equal_steps"])
 
 
 def test_the_pages_have_commands_of_every_program() -> None:

@@ -449,7 +449,7 @@ def test_forks_cost_the_turns_that_are_left_where_they_leave_their_rollouts():
     ],
 )
 def test_an_audit_plays_each_sampled_turn_at_most_so_often_and_no_more_than_its_budget(settings, each):
-    """docs/branching.md: 16 to 64 continuations of each of 96 sampled turns, within 200,000 turns."""
+    """docs/audit.md: 16 to 64 continuations of each of 96 sampled turns, within 200,000 turns."""
     plan = plan_of(**{**PLAYS, "audit": {"rounds": [1], "branch": {**BranchConfig().model_dump(), **settings}}})
     branch, at = plan.experiment.audit.branch, plan.audited[0]
     played = stage_record("branch").gpu_work(Work(plan, at, shapes(plan.experiment)))

@@ -2,7 +2,7 @@
 
 We sample the policy that played a rollout many more times from the state before each of its turns. The mean return
 from there is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the
-true advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and
+true advantage of the turn is Q - V, each with its standard error. docs/audit.md says how the turns are chosen and
 how many continuations each state gets.
 """
 

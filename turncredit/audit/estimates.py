@@ -1,6 +1,6 @@
 """Values of states from sampled continuations: how many each state gets, the estimate, its standard error.
 
-Three things make the differences between neighbouring states precise and unbiased (docs/branching.md).
+Three things make the differences between neighbouring states precise and unbiased (docs/audit.md).
 
 1. The copies of all states of a rollout share their random numbers: copy 7 of a state and copy 7 of the next one differ
    by the turn between them and not by chance, which removes much of the variance of their difference.

@@ -1,7 +1,7 @@
 """Fidelity: every method's credit against the true advantage, with intervals over task groups and the noise ceiling.
 
 The measures are in `turncredit.audit.fidelity_measures`, the ceiling in `turncredit.audit.noise_ceiling`;
-docs/fidelity.md explains both. `score` is a pure function of arrays: the same tables give the same numbers.
+docs/audit.md explains both. `score` is a pure function of arrays: the same tables give the same numbers.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
 def true_credit(turns: pa.Table, branches: pa.Table) -> pa.Table:
     """The true advantages of the branched rollouts' turns as credits of all `turns`; the other turns have zero.
 
-    Successes and failures are branched equally often, whatever their shares (docs/branching.md), so each is weighted by
+    Successes and failures are branched equally often, whatever their shares (docs/audit.md), so each is weighted by
     how many turns its outcome has for one that was branched: the gradient's direction is then that of all rollouts.
     Raises UserError for branches of other turns.
     """

@@ -17,7 +17,7 @@ If the branches record both halves of a turn's continuations, the ceiling of the
 agreement instead (`split_half`), without a model; it is then an upper bound.
 
 A column that copies a itself, including its noise, scores 1: it is above the ceiling because it knows the noise. The
-ceiling is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has
+ceiling is too high where noise hides that the truth is very skewed or nearly always the same (docs/audit.md has
 numbers): differences that small cannot be told from zero, so some are drawn where the truth has hardly any.
 """
 

@@ -189,7 +189,7 @@ def _scored(view: Turns, truth: SideTable, roles: SideTable | None, *, rewarded:
         state["halves_N2"] = true(*_HALVES)
         # Mostly turns that changed nothing in any copy. Their error in the table comes from a prior (half an observed
         # change); used as noise, it would separate turns that are equal, at zero, however many copies there are. A few
-        # are turns whose changes cancel in both halves (docs/fidelity.md).
+        # are turns whose changes cancel in both halves (docs/audit.md).
         se_N = np.where((state["halves_N2"] == 0).all(axis=1), 0.0, se_N)
     if all(map(truth.has, ("v_true", "v_se", "q_true", "q_se"))):
         state |= {"v_N": true("v_true", "v_se"), "q_N": true("q_true", "q_se")}

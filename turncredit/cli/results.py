@@ -113,7 +113,7 @@ def check(
         bool, typer.Option("--repair", help="Remove what must be made again; the command of the run then makes it.")
     ] = False,
 ) -> None:
-    """Compare the artifacts with the configuration, and check the invariants of every round (docs/invariants.md).
+    """Compare the artifacts with the configuration, and check the invariants of every round (docs/audit.md).
 
     Exit code 1 if an artifact is missing, damaged, changed or stale, or an invariant does not hold.
     """

@@ -469,7 +469,7 @@ class SweepConfig(Closed):
 
 
 class BranchConfig(Closed):
-    """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
+    """Ground truth by branching: how many turns, and how many continuations of each (docs/audit.md)."""
 
     turns: int = Field(96, ge=1, description="sampled turns of one round's rollouts")
     min_continuations: int = Field(16, ge=2, description="from each state, before its uncertainty is looked at")

@@ -5,7 +5,7 @@ the goal's distance is worth; methods can end above it, since a distance blames 
 clearly above flat GRPO and above noise does the experiment tell methods apart (`turncredit.views.report.verdict`).
 
 `truth` is a second reference, at a price: the advantage of each turn as ground truth measures it, for the policy that
-acts (docs/branching.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with
+acts (docs/audit.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with
 enough continuations that little noise is left.
 """
 

@@ -1,4 +1,4 @@
-"""Stage `invariants`: checks of every round of a run (docs/invariants.md). One job reads all rounds."""
+"""Stage `invariants`: checks of every round of a run (docs/audit.md). One job reads all rounds."""
 
 from __future__ import annotations
 

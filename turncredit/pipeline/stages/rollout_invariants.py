@@ -1,4 +1,4 @@
-"""Stage `rollout_invariants`: checks of all artifacts of an audited round (docs/invariants.md)."""
+"""Stage `rollout_invariants`: checks of all artifacts of an audited round (docs/audit.md)."""
 
 from __future__ import annotations
 

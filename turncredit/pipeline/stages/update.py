@@ -68,15 +68,15 @@ AGREES = 0.02
 def warning(metrics: Mapping[str, float]) -> str | None:
     """What to say of a round without credit, of an engine that samples from another distribution, and of a collapse."""
     if not metrics["steps"]:
-        return "no optimiser step, so the policy is the one before: the rollouts of every group had equal returns"
+        return "no optimiser step was taken: all groups had equal returns. The policy is unchanged"
     if not metrics["turns_with_advantage"]:
-        return "every advantage is 0, so no credit was learned; the steps had only momentum, weight decay and any KL"
+        return "every advantage is 0: no credit was learned. Steps had only momentum, weight decay and any KL penalty"
     # With recomputed log-probabilities the first step's ratio is 1, and the difference is no part of it.
     if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:
         return (
-            f"log-probabilities differ from the sampling engine's by {metrics['first_log_ratio']:.3f} in the mean "
-            "before the first step, as if the policy had changed; see 'Engines that disagree with training' in "
-            "docs/update.md"
+            f"before the first step, log-probabilities differ from the sampling engine's by "
+            f"{metrics['first_log_ratio']:.3f} on average, as if the policy had changed; see 'Engines that disagree "
+            "with training' in docs/update.md"
         )
     if signs := collapse.of_update(metrics):
         return f"the policy has collapsed: {', '.join(signs)}; {collapse.cause(metrics, signs)}"

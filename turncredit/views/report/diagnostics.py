@@ -156,7 +156,7 @@ def _fidelity_round(turns: Audited, names: Sequence[str], *, closed: bool) -> Gr
             "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
             f"groups, from {FEWEST_GROUPS} groups of a seed on. The noise ceiling is what the truth itself would score "
-            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/fidelity.md). "
+            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/audit.md). "
             "None is given where a method scores above it: there are too few turns to estimate it."
         ),
         columns=[
@@ -404,7 +404,7 @@ def invariants(results: Results) -> list[Grid]:
     grid = Grid(
         name="invariants",
         title="Invariants",
-        caption="Properties that must hold for every method (docs/invariants.md).",
+        caption="Properties that must hold for every method (docs/audit.md).",
         columns=[
             Column("checked", "rounds checked", "rounds of turns and of runs"),
             Column("failed", "failed", "rounds in which it does not hold"),
