@@ -97,6 +97,13 @@ def test_a_mistake_is_said_to_be_in_the_last_file_that_sets_the_key(tmp_path):
         config.load([files[0], files[2]])
 
 
+def test_a_mistake_of_several_keys_is_said_to_be_in_all_files_and_never_in_a_sweep_that_is_not_there(tmp_path):
+    (tmp_path / "a.yaml").write_text("tasks: {eval: 8}")
+    needed = "evaluations need 768 held-out games, 256 in each of the rounds 2, 3, 4, but tasks.eval is 8; raise it"
+    with pytest.raises(UserError, match=rf"^config.yaml, {tmp_path / 'a.yaml'}: {needed}"):
+        config.load(["config.yaml", tmp_path / "a.yaml"])
+
+
 def test_a_grid_is_one_method_for_every_combination_of_its_values():
     experiment = config.from_mapping(
         {

@@ -180,7 +180,7 @@ methods: [mine], define: {mine: {base: rloo, rollout: {group_size: 1}}} -> defin
 eval: {modes: [{name: sampled, temperature: 0}, {name: sampled, temperature: 1}]} -> two of the modes have the same name
 eval: {modes: []} -> eval: primary 'sampled' is not one of the modes
 eval: {primary: greedy} -> eval: primary 'greedy' is not one of the modes ['sampled']
-eval: {games: 500}, tasks: {eval: 600} -> eval needs 1000 held-out games
+eval: {games: 500}, tasks: {eval: 600} -> evaluations need 1000 held-out games, 500 in each of the rounds
 seeds: [0, 0] -> methods and seeds must not repeat
 seeds: [9223372036854775808] -> seeds.0: input should be less than
 seeds: [-1] -> seeds.0: input should be greater than or equal to 0

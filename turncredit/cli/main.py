@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
     "score": ("turncredit.cli.score:score_method", "Score a credit method on worlds with exact values and gradients."),
     "show": ("turncredit.cli.results:show", "Show a rollout in the terminal, turn by turn, with its credit."),
+    "prompt": ("turncredit.cli.prompt:prompt", "Print what an agent shows a model in the first turn of a task."),
     "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
     "where": ("turncredit.cli.where:where", "Show which files a stage reads and writes, or which stage wrote a file."),
     "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),

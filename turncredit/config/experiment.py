@@ -111,10 +111,13 @@ class Experiment(Closed):
             raise ValueError(
                 f"rollout.tasks is {self.rollout.tasks}, but tasks.train has only {self.tasks.train} games for a round"
             )
-        need = self.eval.games * (len(self.eval_rounds()) if self.eval.fresh else 1)
+        rounds = self.eval_rounds()
+        need = self.eval.games * (len(rounds) if self.eval.fresh else 1)
         if need > self.tasks.eval:
+            each = f", {self.eval.games} in each of the rounds {', '.join(map(str, rounds))}" if self.eval.fresh else ""
             raise ValueError(
-                f"eval needs {need} held-out games (eval.games x evaluated rounds), but tasks.eval is {self.tasks.eval}"
+                f"evaluations need {need} held-out games{each}, but tasks.eval is {self.tasks.eval}; raise it to "
+                f"{need} or lower eval.games"
             )
         if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
             raise ValueError("methods and seeds must not repeat")

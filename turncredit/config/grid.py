@@ -89,7 +89,7 @@ def _check_key(key: str, where: str) -> None:
         return
     raise ValueError(
         f"{where}: '{key}' is not a key of a method: a grid varies {', '.join(_ALONE)}, and keys of "
-        f"{', '.join(_BLOCKS)}; any other key is varied by a sweep of experiments (docs/running.md)"
+        f"{', '.join(_BLOCKS)}; any other key is varied by a sweep of experiments (docs/configuration.md)"
     )
 
 

@@ -26,7 +26,8 @@ def from_mapping(
 ) -> Experiment:
     """An `Experiment` from plain data. Raises UserError, one line, for the first mistake.
 
-    The line begins with `where`, or, for `data` merged from `sources` (name -> keys), with the last that sets the key.
+    The line begins with `where`, or, for `data` merged from `sources` (name -> keys), with the last that sets the key,
+    if the mistake is one key's.
     """
     _check_numbers(data, where)
     try:
@@ -47,7 +48,8 @@ def from_mapping(
                 if getattr(entry, section):
                     _checked_override(experiment, name, section, where)
     except ValidationError as error:
-        setting = [name for name, keys in (sources or {}).items() if _sets(keys, error.errors()[0]["loc"])]
+        path = error.errors()[0]["loc"]
+        setting = [name for name, keys in (sources or {}).items() if path and _sets(keys, path)]
         raise UserError(_one_line(error, Experiment, setting[-1] if setting else where)) from None
     return experiment
 

@@ -9,6 +9,7 @@ from turncredit import agents, envs
 from turncredit.agents import window
 from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
 from turncredit.config.stages import policy_stages
+from turncredit.config.warm_starts import SFT
 from turncredit.credit import METHODS
 from turncredit.credit.models.settings import model_capabilities, model_settings
 from turncredit.credit.parts.configured import compared_methods, configured_method, continuations_of, forks_of
@@ -30,6 +31,11 @@ def check(experiment: Experiment, *, installed: bool = True) -> None:
     Without `installed` the environment need not be, as for a plan on a machine that runs no jobs.
     """
     _refuse_first(_mistakes(experiment, installed=installed))
+
+
+def check_prompt(experiment: Experiment) -> None:
+    """Raise UserError, one line, if the experiment's own agent cannot be shown a task of its environment here."""
+    _refuse_first(_prompt(experiment))
 
 
 def check_capabilities(experiment: Experiment, environment: Environment) -> None:
@@ -55,15 +61,11 @@ def _env_settings(experiment: Experiment) -> Any:
 
 
 def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
-    envs.load(experiment.env.name)  # a misspelt name, before the settings that do not go with it
-    yield from _owners("env", experiment.env)
-    _env_settings(experiment)
-    if installed:
-        check_installed(experiment)
+    yield from _environment(experiment, installed=installed)
     yield from _agent(experiment, "agent", experiment.agent)
     for name, agent in experiment.agents.items():
         yield from _agent(experiment, f"agents.{name}", agent)
-    environment = envs.load(experiment.env.name).with_settings(experiment.env.chosen().settings)
+    environment = _configured(experiment)
     yield from _out_of_reach(experiment, environment)
     tasks = experiment.tasks
     for key in ("train_split", "demo_split"):
@@ -73,6 +75,7 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
                 "that it learns from; choose another split, or declare in tasks.shared how many games may be shared"
             )
     for start in experiment.starts():
+        yield from _plays(experiment, environment, start)
         yield from _warm_start(experiment, environment, start)
     for name, entry in experiment.define.items():
         yield from _definition(experiment, name, entry)
@@ -85,6 +88,26 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
             yield from _round(experiment, one)
         yield from _columns(experiment, one)
         yield from _forks(experiment, one)
+
+
+def _prompt(experiment: Experiment) -> Iterator[str]:
+    yield from _environment(experiment, installed=True)
+    yield from _agent(experiment, "agent", experiment.agent)
+    environment = _configured(experiment)
+    yield from _plays(experiment, environment, SFT)
+    yield from _shown(experiment, environment, SFT)
+
+
+def _environment(experiment: Experiment, *, installed: bool) -> Iterator[str]:
+    envs.load(experiment.env.name)  # a misspelt name, before the settings that do not go with it
+    yield from _owners("env", experiment.env)
+    _env_settings(experiment)
+    if installed:
+        check_installed(experiment)
+
+
+def _configured(experiment: Experiment) -> Environment:
+    return envs.load(experiment.env.name).with_settings(experiment.env.chosen().settings)
 
 
 def _out_of_reach(experiment: Experiment, environment: Environment) -> Iterator[str]:
@@ -134,16 +157,22 @@ def _agent(experiment: Experiment, key: str, config: AgentConfig) -> Iterator[st
         )
 
 
-def _warm_start(experiment: Experiment, environment: Environment, start: str) -> Iterator[str]:
-    """What the agent of a warm start cannot do in this environment, or cannot learn from its demonstrations."""
+def _plays(experiment: Experiment, environment: Environment, start: str) -> Iterator[str]:
+    """An environment in which the agent of a warm start cannot play."""
     config, key = experiment.agent_of(start), experiment.agent_key(start)
-    agent, learns = agents.load(config.name), experiment.sft.epochs > 0
+    agent = agents.load(config.name)
     agent.check_actions(environment.multiline, environment.name, key)
     if agent.plays is not None and not agent.plays(environment.words):
         yield (
             f"{key}: '{agent.name}' has no prompt for '{environment.name}'; take another agent ({key}.name), such as "
             "window"
         )
+
+
+def _warm_start(experiment: Experiment, environment: Environment, start: str) -> Iterator[str]:
+    """What the agent of a warm start cannot learn from its demonstrations."""
+    config, key = experiment.agent_of(start), experiment.agent_key(start)
+    agent, learns = agents.load(config.name), experiment.sft.epochs > 0
     written = {*tables.schema("demos").names, *environment.expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and learns:

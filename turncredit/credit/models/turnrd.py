@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 
 class TurnRDSettings(ModelSettings):
-    """TurnRD (HAS, section 3.3, tables 4 and 6). `batch` and `point` are ours.
+    """TurnRD (HAS, section 3.3, tables 4 and 6). `batch` and `hidden_position` are ours.
 
-    read, point     the policy that played the turn, over its action (HAS: "the policy's per-turn last-hidden states")
+    hidden_policy, hidden_position
+                    the policy that played the turn, over its action (HAS: "the policy's per-turn last-hidden states")
     film            condition on the goal
     causal          a turn attends to the past only, and the return is predicted from every prefix
     equal_length    each minibatch is cut to its first m turns (m drawn), rollouts shorter than m left out

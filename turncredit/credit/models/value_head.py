@@ -20,9 +20,9 @@ class ValueHeadSettings(ModelSettings):
     Of the value head's numbers, TRIAGE's text as we have it keeps only the 10 steps of warm-up: gamma .99 is ours (the
     number is lost in our copy of the text), and so are the learning rate, the EMA's rate and the clip bound.
 
-    Departures: the paper has a gamma of its own for Search-QA, ours is .99 everywhere. With `read` `sft` the backbone
-    is frozen at the SFT policy, where the paper's is shared with the policy (`current` reads the one that played). The
-    paper counts the warm-up in GRPO steps, which are rounds here; ours counts the head's own.
+    Departures: the paper has a gamma of its own for Search-QA, ours is .99 everywhere. With `hidden_policy: sft` the
+    backbone is frozen at the SFT policy, where the paper's is shared with the policy (`current` reads the one that
+    played). The paper counts the warm-up in GRPO steps, which are rounds here; ours counts the head's own.
     """
 
     gamma: float = Field(0.99, ge=0, le=1)

@@ -4,7 +4,7 @@ A fresh Python that imports torch and transformers takes seconds, while many of 
 A local run therefore has a *server* (`server.py`) that has imported the libraries and nothing else. Snakemake starts a
 job's script through its shell; `start` makes a tiny *client* (`client.py`) that shell. The client passes script,
 streams, environment and folder to the server, which forks the job; the client ends with the job's exit status. Unusual
-commands run as plain processes. docs/running.md has the measurements.
+commands run as plain processes. benchmarks/pipeline/RESULTS.md has the measurements.
 
 The standard library's forkserver would not do: it serves only the process that started it, so each client would need a
 Python that has imported `multiprocessing`; its children run no exit handlers (atexit) of their own, use its standard
