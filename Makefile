@@ -139,7 +139,7 @@ test-real: $(LINT_READY)
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz
 
-# It resumes where it was interrupted: remove the folder to begin again. An index of faults is in its FAULTS.md.
+# It resumes where it was interrupted: remove the folder to begin again. Its faults.csv lists the faults.
 chaos: $(LINT_READY)
 	nice $(BIN)/python -m benchmarks.chaos.run /tmp/turncredit-chaos || status=$$?
 	$(BIN)/python -m benchmarks.chaos.run /tmp/turncredit-chaos --record /tmp/turncredit-chaos

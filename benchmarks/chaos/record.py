@@ -1,16 +1,17 @@
-"""The record of a run of the harness: a row for each fault, as Parquet and as a page."""
+"""The record of a run of the harness: a row for each fault."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from benchmarks.chaos.faults import OUTCOMES
+
+#: Columns of faults.csv: what was done, where and when, how it ended, the line that was printed, seconds.
+COLUMNS = ("kind", "where", "when", "outcome", "printed", "seconds", "cpu_seconds", "seed")
 
 
 def read(lines: Path) -> list[dict[str, Any]]:
@@ -25,15 +26,11 @@ def read(lines: Path) -> list[dict[str, Any]]:
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> int:
-    """Write `faults.parquet` and `FAULTS.md` to `folder`, and print the table of outcomes by kind."""
-    rows = sorted(rows, key=lambda row: row["name"])
-    pq.write_table(pa.Table.from_pylist(rows), folder / "faults.parquet", compression="zstd")
-    lines = ["# Every fault of the recorded run", "", *by_kind(rows), ""]
-    lines += ["| fault | where | when | ended | what was printed | s |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        cells = (row["kind"], row["where"], row["when"], row["outcome"], row["printed"], f"{row['seconds']:.1f}")
-        lines.append(f"| {' | '.join(_cell(text) for text in cells)} |")
-    (folder / "FAULTS.md").write_text("\n".join(lines) + "\n")
+    """Write `faults.csv` to `folder`, and print the table of outcomes by kind."""
+    with (folder / "faults.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows(sorted(rows, key=lambda row: row["name"]))
     print("\n".join(by_kind(rows)))
     return 0
 
@@ -49,7 +46,3 @@ def by_kind(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(f"| {kind} | {' | '.join(str(kinds[kind][outcome]) for outcome in OUTCOMES)} |")
     total = sum(kinds.values(), Counter())
     return [*lines, f"| all | {' | '.join(str(total[outcome]) for outcome in OUTCOMES)} |"]
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

@@ -6,7 +6,7 @@
 The experiment is made once in FOLDER without faults (a minute); every fault then gets a copy of it. The same seed
 injects the same faults. The order is random too, so that a part of them is a sample of all. Each fault is recorded in
 FOLDER/faults.jsonl as soon as it is judged, and an interrupted run goes on behind it. `--only` keeps the faults whose
-name matches a regular expression; `--record` writes what is recorded as faults.parquet and FAULTS.md, and ends.
+name matches a regular expression; `--record` writes what is recorded as faults.csv, and ends.
 
 The exit status is 1 if a fault ended SILENT or STUCK (benchmarks/chaos/faults.py).
 """

@@ -1,7 +1,7 @@
 """Time every closed-form method: 128 rollouts x 50 turns against plain Python loops, then 10 k to 1 M turns.
 
-    python -m benchmarks.credit.run              both tables, as Markdown
-    python -m benchmarks.credit.run --no-scaling     the first table only
+    python -m benchmarks.credit.run > benchmarks/credit/speed.csv
+    python -m benchmarks.credit.run --no-scaling     the comparison with plain Python only
 
 The plain loops (`reference.py`) are also what the tests compare the methods with, so the two columns compute the same
 numbers. Times are CPU times of one thread, medians of several runs. Both start from an Arrow table in memory: the
@@ -10,6 +10,7 @@ loops turn the columns that they read into rows, the library into arrays; the li
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -58,19 +59,20 @@ def columns_read(loops: Callable[[list[dict]], list[float]], rows: list[dict]) -
     return sorted(_Asked.asked)
 
 
-def against_loops() -> list[str]:
+def against_loops() -> dict[str, dict[str, str]]:
+    """Milliseconds of each method and of its plain loops, and their ratio, at 128 rollouts x 50 turns."""
     rows = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
     table, side = synthetic.tables(rows)
     whole = pa.Table.from_pylist(rows)
-    lines = ["| method | library, ms | plain Python, ms | times faster |", "|---|---:|---:|---:|"]
+    costs = {}
     for name, loops in reference.METHODS.items():
         method = METHODS[name]
         mine = median_ms(lambda method=method: compute(table, method, side), 9)
         columns = columns_read(loops, rows)
         plain = median_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
-        lines.append(f"| {name} | {mine:.1f} | {plain:.0f} | {plain / mine:.0f} |")
-        print(lines[-1], file=sys.stderr)
-    return lines
+        costs[name] = {"library_ms": f"{mine:.1f}", "python_ms": f"{plain:.0f}", "times_faster": f"{plain / mine:.0f}"}
+        print(name, costs[name], file=sys.stderr)
+    return costs
 
 
 def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
@@ -97,35 +99,33 @@ def one_size(turns: int) -> dict[str, float]:
     return costs
 
 
-def scaling() -> list[str]:
-    costs = {}
+def scaling() -> dict[str, dict[str, str]]:
+    """Milliseconds of each method at each of `SIZES`; each size's peak memory goes to the standard error."""
+    costs: dict[str, dict[str, str]] = {}
     for size in SIZES:
         command = [sys.executable, "-m", "benchmarks.credit.run", "--only-size", str(size)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        costs[size] = json.loads(done.stdout)
-    lines = ["| method, ms at | " + " | ".join(f"{size:,}" for size in SIZES) + " | 1 M / 100 k |"]
-    lines.append("|---|" + "---:|" * (len(SIZES) + 1))
-    for name in costs[SIZES[0]]:
-        cells = [costs[size][name] for size in SIZES]
-        ratio = "" if name.startswith("peak") else f"{cells[2] / cells[1]:.1f}"
-        lines.append(f"| {name} | " + " | ".join(f"{cell:,.0f}" for cell in cells) + f" | {ratio} |")
-    return lines
+        taken = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        print(f"{size:,} turns: peak memory {taken.pop('peak memory, MB'):,.0f} MB", file=sys.stderr)
+        for name, milliseconds in taken.items():
+            costs.setdefault(name, {})[f"ms_{size}"] = f"{milliseconds:.0f}"
+    return costs
 
 
 def main(
     scaling_too: bool = typer.Option(True, "--scaling/--no-scaling"),
     only_size: int = typer.Option(0, "--only-size", hidden=True),
 ) -> None:
-    """Print the tables."""
+    """Print a row for each method, as CSV."""
     if only_size:
         print(json.dumps(one_size(only_size)))
         return
-    print(f"{platform.machine()}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}\n")
-    print(f"{ROLLOUTS} rollouts x {TURNS} turns\n")
-    print("\n".join(against_loops()))
-    if scaling_too:
-        print("\nGrowth with the number of turns\n")
-        print("\n".join(scaling()))
+    print(f"{platform.machine()}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}", file=sys.stderr)
+    costs = against_loops()
+    sizes = scaling() if scaling_too else {}
+    columns = ["method", "library_ms", "python_ms", "times_faster", *(f"ms_{size}" for size in SIZES if sizes)]
+    table = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows({"method": name, **costs.get(name, {}), **sizes.get(name, {})} for name in {**costs, **sizes})
 
 
 if __name__ == "__main__":

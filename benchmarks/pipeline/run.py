@@ -1,6 +1,6 @@
 """The cost of starting a job, warm and plain, and of planning a run; what is imported. Prints Markdown tables.
 
-python benchmarks/pipeline/run.py > benchmarks/pipeline/RESULTS.md
+python benchmarks/pipeline/run.py
 """
 
 from __future__ import annotations

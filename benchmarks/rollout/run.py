@@ -1,6 +1,6 @@
-"""Rollouts side by side: the lockstep engine, transformers' `generate`, one process and two. Prints RESULTS.md.
+"""Rollouts side by side: the lockstep engine, transformers' `generate`, one process and two.
 
-    python benchmarks/rollout/run.py > benchmarks/rollout/RESULTS.md       about four minutes on a quiet machine
+    python -m benchmarks.rollout.run                                     about four minutes on a quiet machine
     python benchmarks/rollout/run.py --sizes "0.14 M" --repeats 1          a short look
 
 Every engine has its own process with one thread, and all take turns in every repetition. Times are wall times and

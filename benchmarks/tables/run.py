@@ -1,6 +1,6 @@
 """Time reading, joining and writing a million turns through `turncredit.data.tables`. Prints a Markdown table.
 
-    python benchmarks/tables/run.py > benchmarks/tables/RESULTS.md
+    python benchmarks/tables/run.py
     python benchmarks/tables/run.py --turns 100000
 
 The turns are synthetic, with the sizes of the household's: 20 per rollout, 8 rollouts per group, texts that repeat,
