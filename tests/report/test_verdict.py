@@ -39,7 +39,7 @@ def bounds(upper: float | None, lower: float | None, half: float = 0.02, seeds: 
     [
         (bounds(0.07, -0.05), "apart", "credit from the privileged reference is clearly better"),
         (bounds(0.07, 0.01), "apart", "credit from the privileged reference is clearly better"),
-        (bounds(0.03, 0.015), "undecided", "with 4 seeds an interval of the bounds includes zero"),
+        (bounds(0.03, 0.015), "undecided", "with 4 seeds an interval of the reference or of noise includes zero"),
         (bounds(0.07, -0.05, half=0.1), "undecided", "with 4 seeds"),
         (bounds(0.15, -0.05, seeds=1), "undecided", "one seed; intervals cover the choice of games"),
         (bounds(-0.01, -0.05), "cannot", "gains less than 2 points"),
@@ -73,7 +73,7 @@ def test_one_seed_never_decides_and_an_answer_never_contradicts_its_intervals(up
 def test_a_method_that_is_told_apart_answers_the_question_where_the_bounds_do_not():
     said = verdict(bounds(0.01, -0.05), apart=["has_judge"], **FOUR)
     assert said.state == "apart"
-    assert "has_judge clearly differs from flat_grpo, though the bounds alone would not show it" in said.words
+    assert "has_judge clearly differs from flat_grpo, though the reference and noise alone would not" in said.words
     assert verdict(bounds(0.01, 0.05), apart=["has_judge"], **FOUR).state == "cannot"
 
 
@@ -81,7 +81,7 @@ def test_a_method_that_is_told_apart_without_noise_beside_it_leaves_the_question
     said = verdict(Bounds(None, None, None), apart=["mine"], methods=["flat_grpo", "mine"], seeds=[0, 1, 2])
     assert said.state == "open"
     assert "random_credit have no finished run; whether noise differs from flat_grpo as mine does is open" in said.words
-    assert "the same command with the bounds: --config 'methods=[flat_grpo, mine, random_credit, " in said.next
+    assert "the same command with what is missing: --config 'methods=[flat_grpo, mine, random_credit, " in said.next
 
 
 @pytest.mark.parametrize(

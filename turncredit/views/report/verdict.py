@@ -23,7 +23,7 @@ ANSWERS: dict[State, str] = {
     "cannot": "This experiment cannot tell methods apart",
     "open": "Whether this experiment tells methods apart is not tested",
 }
-#: A difference of success below this is small whatever its p (docs/comparisons.md, fixed before its runs).
+#: A smaller difference of success is small whatever its p (fixed before the runs: benchmarks/methods/PREDICTIONS.md).
 RELEVANT = 0.02
 #: Seeds from which on an interval over seeds is worth its name: Student's t with 1 degree of freedom spans 12.7 errors.
 FEW_SEEDS = 4
@@ -149,7 +149,7 @@ def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int]
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
         return f"Next, the same command with more seeds: --config 'seeds={more}'"
     if state == "cannot":
-        return "Next, change the experiment, not the methods: warm start, horizon, rounds (docs/regime.md)."
+        return "Next, change the experiment, not the methods: warm start, horizon, rounds (benchmarks/regime)."
     return "Next, other methods: list them under 'methods' in a configuration; turncredit methods prints all."
 
 
