@@ -147,7 +147,7 @@ def stages() -> dict[str, Stage]:
 def stage(name: str) -> Stage:
     """The stage called `name`. Raises UserError with the nearest name."""
     if name not in stages():
-        raise UserError(f"unknown stage '{name}'{nearest(name, stages())}; there are {', '.join(stages())}")
+        raise UserError(f"unknown stage '{name}'{nearest(name, stages())}; choose one of {', '.join(stages())}")
     return stages()[name]
 
 
