@@ -104,12 +104,6 @@ def test_a_mistake_of_several_keys_is_said_to_be_in_all_files_and_never_in_a_swe
         config.load(["config.yaml", tmp_path / "a.yaml"])
 
 
-def test_a_mistake_of_the_whole_configuration_names_its_files_and_no_sweep(tmp_path):
-    (file := tmp_path / "a.yaml").write_text("rounds: 3")
-    with pytest.raises(UserError, match=rf"^{file}, --config: audit.run is 'oracle'"):
-        config.load([file], ["audit={run: oracle, rounds: [1]}"])
-
-
 def test_a_grid_is_one_method_for_every_combination_of_its_values():
     experiment = config.from_mapping(
         {

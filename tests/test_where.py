@@ -164,7 +164,7 @@ def test_a_missing_or_unknown_key_is_one_line(plan, stage, given, policy, round,
 def test_an_unknown_artifact_names_the_nearest():
     with pytest.raises(UserError) as error:
         answer("credis", "gigpo")
-    assert str(error.value).startswith("unknown artifact 'credis' (did you mean 'credits'?)")
+    assert str(error.value).startswith("unknown stage or artifact 'credis' (did you mean 'credits'?)")
 
 
 @pytest.mark.parametrize("more", [[], ["--configfile", "more.yaml"]])

@@ -36,7 +36,7 @@ def profile_options(profile: str) -> dict[str, Any]:
     folder = Path(profile)
     file = next((path for name in ("config.v8+.yaml", "config.yaml") if (path := folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
+        raise UserError(f"--profile {profile}: {folder / 'config.yaml'} does not exist; give a profile that has one")
     return read_mapping(file)
 
 

@@ -53,7 +53,7 @@ def import_(
         if not equals or not key or not field:
             raise UserError(f"--map {item}: write KEY=FIELD, as in --map group_id=task")
         if key in mapping:
-            raise UserError(f"--map {key} is given twice")
+            raise UserError(f"--map {key} is given twice; remove one")
         mapping[key] = field
     options = Options(
         mapping=mapping,

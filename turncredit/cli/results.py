@@ -126,7 +126,7 @@ def check(
 def clean(
     results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
     stale: Annotated[
-        bool, typer.Option("--stale", help="What an experiment's present configuration would not make.")
+        bool, typer.Option("--stale", help="The artifacts that the current configuration would not make.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this option it is only listed.")] = False,
 ) -> None:
@@ -140,7 +140,7 @@ def clean(
     from turncredit.views.experiments import experiment_folders
 
     if not stale:
-        raise UserError("clean: say what to remove: --stale, artifacts that the configuration would not make")
+        raise UserError("clean: add --stale, to list the artifacts that the configuration would not make")
     count = 0
     for folder in experiment_folders(results):
         plan = plan_of(folder)
@@ -168,6 +168,8 @@ def track(results: Annotated[Path, typer.Argument(help="An experiment's folder, 
 
     experiment = read_config(results)
     if not experiment.tracking.enabled:
-        raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
+        raise UserError(
+            f"{results}/config.json: tracking.enabled is false, so nothing is sent to MLflow; set it to true"
+        )
     done = tracking.track(experiment=experiment, results=results, make_layout=expected_artifacts.current)
     print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} already there", file=sys.stderr)

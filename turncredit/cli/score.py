@@ -43,7 +43,7 @@ def score_method(
     if (method is None) == (not every):
         raise UserError("give one method, such as `turncredit score gigpo`, or --all")
     if markdown is not None and not every:
-        raise UserError("--markdown writes the leaderboard of all methods: give --all instead of a method")
+        raise UserError("--markdown writes the leaderboard of all methods; give --all instead of a method")
     for path, suffixes in ((json, (".json",)), (html, (".html", ".htm")), (markdown, (".md",))):
         if path is not None:
             output_file(path, suffixes)
