@@ -138,7 +138,7 @@ def test_the_warm_starts_that_are_made_and_evaluated_are_those_that_methods_begi
 
 
 def test_turns_of_the_sft_policy_of_no_agent_are_refused(plan):
-    with pytest.raises(UserError, match=r"no method samples as 'sft_short-t9k4T1\.0' says.*'sft_short-t4k4T1\.0'"):
+    with pytest.raises(UserError, match=r"unknown sampling 'sft_short-t9k4T1\.0'.*'sft_short-t4k4T1\.0'"):
         plan.slice("rollout", turns(1, "sft_short-t9k4T1.0"))
     with pytest.raises(UserError, match=r"unknown agent 'shot' \(did you mean 'short'\?\)"):
         plan.agent(JobKeys(method="sft_shot"))

@@ -59,7 +59,7 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
     if keys is not None:
         for name in ("rollout_id", "turn"):
             if name in columns:
-                raise UserError(f"verl: rows({name}=...) is what the keys say; give one of the two")
+                raise UserError(f"verl: rows({name}=...) repeats the keys, which give it already; leave it out")
         matches = [SESSION.fullmatch(key) for key in keys]
         if None in matches:
             raise UserError(f"verl: the key {keys[matches.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")

@@ -58,7 +58,7 @@ class Rewards:
         if not self._used:
             some = next(iter(self._by_id))
             raise UserError(
-                f"--rewards {self.path}: none of its {len(self._by_id)} ids is that of a rollout; the first is "
+                f"--rewards {self.path}: none of its {len(self._by_id)} ids belongs to a rollout; the first is "
                 f"{some[-1]!r}. `turncredit import --look` shows the ids of rollouts"
             )
         for _ in self._by_id.keys() - self._used:
