@@ -140,7 +140,7 @@ def load(
     measured = _read(branches, ("advantage_true", "advantage_true_se"), optional)
     truth = SideTable(view, measured, str(branches), partial=True)
     if not truth.has_N.any():
-        raise UserError(f"{turns} and {branches} have no turn in common; are they of the same rollouts?")
+        raise UserError(f"{turns} and {branches} have no turn in common; give tables of the same rollouts")
     roles = None if labels is None else SideTable(view, _read(labels, ("role",)), str(labels), partial=True)
     scored = _scored(view, truth, roles, rewarded=rewarded)
     advantages: dict[str, np.ndarray] = {}
@@ -150,14 +150,14 @@ def load(
         for method, own in sorted(by_method(part, name, str(path)).items()):
             if method in advantages:
                 raise UserError(
-                    f"{path}: the method '{method}' is in more than one credits table; turncredit credit --name gives "
-                    "it another"
+                    f"{path}: the method '{method}' is in more than one credits table; rename it in "
+                    "one with `turncredit credit --name`"
                 )
             credit = SideTable(view, own, f"{path} (method '{method}')", partial=True)
             advantages[method] = credit.numbers("advantage", "fidelity")[truth.has_N]
             if np.isnan(advantages[method]).all():
                 raise UserError(
-                    f"{path}: '{method}' has no turn in common with {branches}; are they of the same rollouts?"
+                    f"{path}: '{method}' has no turn in common with {branches}; give tables of the same rollouts"
                 )
     return scored, advantages
 

@@ -36,7 +36,7 @@ def load(name: str) -> Environment:
     if name not in names():
         choices = playable()
         raise UserError(
-            f"unknown environment '{name}'{nearest(name, choices)}; there are: {', '.join(choices)}, or a file "
+            f"unknown environment '{name}'{nearest(name, choices)}; choose one of {', '.join(choices)}, or a file "
             "of your own such as my_env.py"
         )
     environment = find(name)

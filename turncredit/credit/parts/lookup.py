@@ -175,7 +175,7 @@ def named(method: str | Callable[..., Any]) -> dict[str, Any]:
 def preset_params(name: str, method: Method) -> dict[str, Any]:
     """The parameters that a reference implementation's conventions set in `method`."""
     if name not in PRESETS:
-        raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; there are {', '.join(sorted(PRESETS))}")
+        raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; choose one of {', '.join(sorted(PRESETS))}")
     have = {key for part in method.parts for key in part.settable()}
     return {key: value for key, value in PRESETS[name].items() if key in have}
 
@@ -212,7 +212,7 @@ def _slot(method: Method, slot: str, wanted: Any) -> Any:
             continue
         if name not in choices:
             hint = nearest(str(name), choices)
-            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; there are {', '.join(sorted(choices))}")
+            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
         if choices[name] in parts:
             raise UserError(f"{method.name}: {slot} names '{name}' twice; remove one of the two")
         parts.append(choices[name])

@@ -36,7 +36,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
     """
     kind, _, model = spec.partition(":")
     if kind not in KINDS:
-        raise UserError(f"unknown scorer '{spec}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise UserError(f"unknown scorer '{spec}'{nearest(kind, KINDS)}; choose one of {', '.join(KINDS)}")
     if kind in {"lexical", "minilm"}:
         if model:
             raise UserError(f"scorer '{spec}': {kind} takes no model; write bi-encoder:MODEL or cross-encoder:MODEL")
