@@ -16,11 +16,11 @@ from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
 
 ConfigfileOption = Annotated[
-    list[Path] | None, typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable.")
+    list[Path] | None, typer.Option("--configfile", help=f"A file merged over {CONFIG}, as in snakemake; repeatable.")
 ]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="Single keys over the files, as in snakemake; repeatable."),
+    typer.Option("--config", metavar="KEY=VALUE", help="Set a key, as in snakemake; repeatable."),
 ]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The results folder.")]
 

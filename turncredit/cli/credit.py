@@ -47,7 +47,7 @@ def credit(
     ] = None,
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
     name: Annotated[
-        str | None, typer.Option(help="The method's name in the table, to tell two settings of one method apart.")
+        str | None, typer.Option(help="The method's name in the table, for two settings of one method.")
     ] = None,
 ) -> None:
     """Compute a method's credit for any Parquet table of turns."""

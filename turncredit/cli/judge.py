@@ -55,7 +55,7 @@ def label(
     api_key_env: Annotated[str | None, typer.Option(help="The environment variable with the API key.")] = None,
     thinking: Annotated[
         Literal["on", "off", "unset"] | None,
-        typer.Option(help="unset: send no such option, for servers that reject it."),
+        typer.Option(help="Whether the model thinks first; unset sends no such option, for servers that reject it."),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Limit on an answer, including its reasoning.")] = None,
     window: Annotated[int | None, typer.Option(help="Turns of context before and after, at most 5.")] = None,

@@ -25,7 +25,7 @@ def sql(
     ] = "table",
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also artifacts that an experiment's configuration would not make.")
+        bool, typer.Option("--all", help="Include artifacts that the configuration would not make.")
     ] = False,
     file: Annotated[
         list[Path] | None,
@@ -56,7 +56,7 @@ def show(
         str, typer.Argument(help="METHOD/seedK/roundRR, a round's folder in the results, or a Parquet file of turns.")
     ],
     rollout: Annotated[
-        str | None, typer.Argument(help="GROUP/ROLLOUT; without it, all are listed, those with ground truth first.")
+        str | None, typer.Argument(help="GROUP/ROLLOUT. Without it all are listed, those with ground truth first.")
     ] = None,
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
@@ -110,7 +110,7 @@ def check(
         "results"
     ),
     repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what must be made again; the command of the run then makes it.")
+        bool, typer.Option("--repair", help="Remove the files that must be made again; then run the experiment.")
     ] = False,
 ) -> None:
     """Compare the artifacts with the configuration, and check the invariants of every round (docs/audit.md).
@@ -128,11 +128,11 @@ def clean(
     stale: Annotated[
         bool, typer.Option("--stale", help="The artifacts that the current configuration would not make.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this option it is only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this option they are only listed.")] = False,
 ) -> None:
     """List or remove artifacts that an experiment's configuration would not make, with their metrics and logs.
 
-    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were asked for by path.
+    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were requested by path.
     """
     from turncredit.pipeline import integrity, locks
     from turncredit.pipeline.all_jobs import every_job

@@ -28,7 +28,7 @@ def score_method(
         str | None, typer.Argument(help="A method's name, or FILE.py:FUNCTION.", show_default=False)
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Score each method that needs no judge, no learned model and no tree.")
+        bool, typer.Option("--all", help="Score all methods without a judge, a learned model or a tree.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write all numbers to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the card as one self-contained page.")] = None,

@@ -40,8 +40,8 @@ def where(
     policy: Annotated[
         str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    round: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The run's seed.")] = 0,
+    round: Annotated[int, typer.Option(min=1, help="The round.")] = 1,
     configfile: ConfigfileOption = None,
     config: ConfigOption = None,
     results: ResultsOption = Path("results"),

@@ -194,7 +194,7 @@ def _with_params(method: Method, params: dict[str, Any], preset: str | None) -> 
             takers = [name for name, other in estimators.items() if any(other.takes(bonus) for bonus in part.adds)]
             raise UserError(
                 f"{method.name}: {method.estimator.name} does not use what {part.name} adds to a turn; "
-                f"take one of {', '.join(takers)} as its estimator"
+                f"choose one of {', '.join(takers)} as its estimator"
             )
     return method
 

@@ -88,7 +88,7 @@ def _apart(name: str, candidates: list[list[str]], rng: random.Random) -> list[s
         if len(set(words)) == len(words):
             return chosen
     raise UserError(
-        "env.searchqa: found no facts with names that share no word; allow more documents, or take another base_seed"
+        "env.searchqa: found no facts with names that share no word; allow more documents, or change base_seed"
     )
 
 
