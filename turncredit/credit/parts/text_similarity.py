@@ -52,7 +52,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 
 def default_cache() -> Path:
-    """The default path of the cache."""
+    """`similarity.sqlite` in `$XDG_CACHE_HOME`, or in `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
 
 

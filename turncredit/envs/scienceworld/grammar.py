@@ -58,7 +58,7 @@ def read_goal(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 14)
 def read_turn(turn: Turn) -> Act:
-    """A turn, read."""
+    """The action's verb and the rest of its text, and what the reply says."""
     action = " ".join(turn.action.lower().split())
     match = _VERB.match(action)
     verb, text = (match[1], action[match.end() :]) if match else ("", action)
