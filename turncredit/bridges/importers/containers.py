@@ -1,7 +1,7 @@
 """Records in any container: JSON lines, a JSON array, one or several objects over many lines, Parquet, a ZIP archive.
 
-The container is told by the first bytes, never by the ending: files may be compressed (gzip, bzip2, xz), begin with a
-byte order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
+The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz), begin with a byte
+order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
 long or no object is a skip of the report. An array or a file whose objects are the messages of one conversation is one
 record.
 """
