@@ -190,7 +190,7 @@ methods: [rloo, rloo] -> methods has 'rloo' twice; remove one
 methods: [flat_grop] -> methods: unknown method 'flat_grop' (did you mean 'flat_grpo'?)
 methods: [hipif] -> 'hipif' reads the columns subgoal, subgoal_index of the turns, which the agent 'transcript'
 methods: [ppo], env: {household: {horizon: 60}} -> 'ppo' reads at most 50 turns (max_turns of its model critic)
-methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> its part that reads labels
+methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> remove the part that reads labels
 define: {flat_grpo: {base: rloo}} -> define.flat_grpo: 'flat_grpo' is a built-in method
 define: {rloo: {credit: mine.py}} -> define.rloo: 'rloo' is a built-in
 define: {my-own: {base: rloo}} -> define.my-own: a method's name must begin with a letter

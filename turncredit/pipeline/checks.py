@@ -245,7 +245,7 @@ def _audit(experiment: Experiment, environment: Environment) -> Iterator[str]:
     for run in experiment.audit.runs if experiment.audit.rounds else ():
         if trials(experiment, run) > 1:
             agent, instead = _agent_and_change(experiment, run)
-            yield f"audit.rounds: '{agent}' plays several trials, an audit reads one; set it to [] or {instead}"
+            yield f"audit.rounds: '{agent}' plays several trials, but an audit reads one; set it to [] or {instead}"
 
 
 def _agent_and_change(experiment: Experiment, run: str) -> tuple[str, str]:
@@ -262,8 +262,8 @@ def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
         agent, instead = _agent_and_change(experiment, name)
         for what in reads:
             yield (
-                f"methods: '{name}' reads {what}, that of one trial, and '{agent}' plays several; {instead}, or "
-                "another method"
+                f"methods: '{name}' reads {what} of a single trial, but '{agent}' plays several; {instead}, or another "
+                "method"
             )
     for run in one.runs if method.scorer == "hindsight" else ():
         player, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
@@ -427,8 +427,7 @@ def _forks(experiment: Experiment, one: Credited) -> Iterator[str]:
     side = [*one.method.needs, *measures_read(one.method)] if one.forks is not None else []
     if side:
         yield (
-            f"methods: '{one.name}' credits forks, and its part that reads {side[0]} has none for their turns; take "
-            "that part away"
+            f"methods: '{one.name}' credits forks, whose turns have no {side[0]}; remove the part that reads {side[0]}"
         )
     if one.forks is not None and one.name in compared_methods(experiment):
         yield (

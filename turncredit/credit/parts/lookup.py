@@ -100,7 +100,7 @@ def _load(name: str) -> Method:
     method = plugins.load("method", GROUP, {}, name)
     where = f"method '{name}': {plugins.described(plugins.installed(GROUP)[name][0])}"
     if name in builtin().methods:
-        raise UserError(f"{where} has the name of a built-in method, which takes precedence")
+        raise UserError(f"{where} has the name of a built-in method, which takes precedence; rename it")
     if not isinstance(method, Method):
         raise UserError(f"{where} is of type {type(method).__name__}, not turncredit.credit.Method")
     if method.name != name:
@@ -140,7 +140,7 @@ def resolve(
         raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
     base, credit = entry.get("base"), entry.get("credit")
     if (base is None) == (credit is None):
-        raise UserError("a method has either base (a built-in method) or credit (a file), not both and not neither")
+        raise UserError("a method needs either base (a built-in method) or credit (a file), not both")
     if credit is None:
         method = find(str(base))
     else:
