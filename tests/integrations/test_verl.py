@@ -158,7 +158,7 @@ def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None
         ("gigpo", {}, "algorithm.turncredit.method: gigpo reads 'observation', which these turns do not have"),
         ("triage", {}, "triage needs labels, which a trainer does not have"),
         ("gigpo", {"observation": ["a"]}, "has 1 values for 13 sequences"),
-        ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, and a sequence has several turns"),
+        ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, but a sequence has several turns"),
         (
             "rloo",
             {"rollout_ids": ["a"] * 13},

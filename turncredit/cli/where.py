@@ -129,7 +129,7 @@ def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[
         return "warm_start"
     if ("method" in names or "policy" in names) and "method" not in keys:
         return "method"
-    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'})")
+    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'}); leave it out")
 
 
 def of_path(

@@ -140,7 +140,7 @@ def stages() -> dict[str, Stage]:
         ordered[stage.name] = stage
         waiting += followers.pop(stage.name, [])
     if followers:
-        raise ValueError(f"no stage is called {', '.join(map(str, followers))}, after which others are said to follow")
+        raise ValueError(f"stages follow {', '.join(map(str, followers))}, which no stage is called; correct `after`")
     return ordered
 
 

@@ -273,7 +273,10 @@ def expand(paths: Sequence[Path]) -> list[Source]:
             continue
         below = [file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file()]
         if not below:
-            raise UserError(f"{path}: no file that ends with {' or '.join(sorted(ENDINGS))} in this folder")
+            raise UserError(
+                f"{path}: no file that ends with {' or '.join(sorted(ENDINGS))} in this folder; "
+                "give one that has such files"
+            )
         file_paths += sorted(below, key=_natural)
     files = list(dict.fromkeys(path.resolve() for path in file_paths))
     parts = 1

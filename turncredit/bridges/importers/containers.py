@@ -97,7 +97,9 @@ def _members(path: Path, report: Report) -> Iterator[Record]:
             )
         samples = [member for member in members if member.filename.startswith("samples/")]
         if not samples and any(member.filename in ("header.json", "_journal/start.json") for member in members):
-            raise UserError(f"{path}: a log of Inspect without samples: none had ended, or they were not logged")
+            raise UserError(
+                f"{path}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
+            )
         known = [member for member in members if Path(member.filename).suffix in ENDINGS]
         for member in samples or known:
             yield from _member(archive, member, f"{path}!{member.filename}", report)
