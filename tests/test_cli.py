@@ -236,7 +236,7 @@ def test_single_keys_follow_one_option_and_override_the_files_as_in_snakemake(tm
     [
         ("run --cores 0", "--cores 0: "),
         ("run --cores -1", "--cores -1: "),
-        ("run --cores 1 a.yaml", "a.yaml: a configuration is given as an option: --configfile a.yaml"),
+        ("run --cores 1 a.yaml", "a.yaml: give a configuration as an option, --configfile a.yaml"),
         ("status --results done", "--results done: this is an experiment's folder; give the one above it (.)"),
     ],
 )

@@ -171,7 +171,7 @@ def test_a_checkout_with_a_part_of_the_workflow_writes_nothing(tmp_path, monkeyp
     for name in ("pyproject.toml", "Snakefile"):
         shutil.copy(ROOT / name, tmp_path / "source")
     monkeypatch.setattr(init_folder, "CHECKOUT", tmp_path / "source")
-    with pytest.raises(UserError, match=r"source: no rules/\S+, one of the workflow's files; install turncredit again"):
+    with pytest.raises(UserError, match=r"source: the workflow's file rules/\S+ is missing; install turncredit again"):
         init_folder.init(tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 

@@ -162,8 +162,8 @@ def test_a_misspelt_key_is_refused_with_the_nearest_one(path, model):
 
 #: a change of the tiny experiment -> what its refusal says
 WHOLE = """
-policy: {scratch: {heads: 3}} -> heads (3) must divide hidden
-policy: {scratch: {hidden: 36, heads: 6, kv_heads: 4}} -> kv_heads (4) must divide heads (6)
+policy: {scratch: {heads: 3}} -> hidden (32) must be a multiple of heads (3)
+policy: {scratch: {hidden: 36, heads: 6, kv_heads: 4}} -> heads (6) must be a multiple of kv_heads (4)
 policy: {scratch: {hidden: 30, heads: 2}} -> rotary positions need
 policy: {engine: vllm}, rollout: {processes: 2} -> rollout.processes is 2, but with policy.engine vllm one process
 granularity: round, resources: {update: {gpu: 1}}, rollout: {processes: 2} -> rollout.processes is 2, but with
@@ -174,32 +174,32 @@ update: {kl: k3} -> update: kl and kl_coefficient belong together
 update: {kl_target: 0.04} -> update: kl_target adapts kl_coefficient
 update: {minibatch: 17} -> update.minibatch is 17, but a round of 'flat_grpo' has only 16 rollouts
 methods: [mine], define: {mine: {base: rloo, update: {minibatch: 99}}} -> define.mine.update.minibatch is 99
-rollout: {tasks: 99}, tasks: {train: 9} -> rollout.tasks is 99, but tasks.train has only 9
+rollout: {tasks: 99}, tasks: {train: 9} -> rollout.tasks is 99, but there are only 9 training games; lower
 rollout: {tasks: 16, group_size: 1} -> rollout.group_size is 1, and 'flat_grpo' compares
 methods: [mine], define: {mine: {base: rloo, rollout: {group_size: 1}}} -> define.mine.rollout.group_size is 1
-eval: {modes: [{name: sampled, temperature: 0}, {name: sampled, temperature: 1}]} -> two of the modes have the same name
-eval: {modes: []} -> eval: primary 'sampled' is not one of the modes
-eval: {primary: greedy} -> eval: primary 'greedy' is not one of the modes ['sampled']
+eval: {modes: [{name: sampled, temperature: 0}, {name: sampled, temperature: 1}]} -> two modes have the same name
+eval: {modes: []} -> eval: primary is 'sampled', which is not a mode
+eval: {primary: greedy} -> eval: primary is 'greedy', which is not a mode; choose one of sampled
 eval: {games: 500}, tasks: {eval: 600} -> evaluations need 1000 held-out games, 500 in each of the rounds
-seeds: [0, 0] -> methods and seeds must not repeat
+seeds: [0, 0] -> seeds has 0 twice; remove one
 seeds: [9223372036854775808] -> seeds.0: input should be less than
 seeds: [-1] -> seeds.0: input should be greater than or equal to 0
 methods: [] -> methods: list should have at least 1 item
 methods: rloo -> methods: input should be a list
-methods: [rloo, rloo] -> methods and seeds must not repeat
+methods: [rloo, rloo] -> methods has 'rloo' twice; remove one
 methods: [flat_grop] -> methods: unknown method 'flat_grop' (did you mean 'flat_grpo'?)
 methods: [hipif] -> 'hipif' reads the columns subgoal, subgoal_index of the turns, which the agent 'transcript'
 methods: [ppo], env: {household: {horizon: 60}} -> 'ppo' reads at most 50 turns (max_turns of its model critic)
-methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> its part that reads labels
+methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> remove the part that reads labels
 define: {flat_grpo: {base: rloo}} -> define.flat_grpo: 'flat_grpo' is a built-in method
 define: {rloo: {credit: mine.py}} -> define.rloo: 'rloo' is a built-in
-define: {my-own: {base: rloo}} -> define.my-own: a method's name has letters, digits
+define: {my-own: {base: rloo}} -> define.my-own: a method's name must begin with a letter
 define: {2nd: {base: rloo}} -> define.2nd: a method's name
 define: {méthode: {base: rloo}} -> define.méthode: a method's name
 define: {m: {}} -> define.m: give either base (a built-in method) or credit
 define: {m: {credit: no_such.py}} -> no_such.py: no such file
 define: {m: {base: rloo, update: {lrr: 1}}} -> unknown key 'define.m.update.lrr'
-define: {m: {base: rloo, gamma: 0.9}} -> 'define.m.gamma'; a parameter of the method stands under
+define: {m: {base: rloo, gamma: 0.9}} -> 'define.m.gamma'; write a parameter of the method under params
 define: {m: {base: gigpo, params: {eps: .inf}}} -> define.m.params.eps is inf
 define: {m: {base: gigpo, params: {epsilon: 1}}} -> define.m: m has no parameter 'epsilon'
 define: {m: {base: flat_grpo, params: {nrom: none}}} -> has no parameter 'nrom' (did you mean 'norm'?)
@@ -214,40 +214,40 @@ define: {t: {base: rloo, grid: {policy.source: [a]}}} -> define.t.grid: 'policy.
 define: {t: {grid: {update: [{}]}}} -> define.t.grid: 'update' is not a key of a method
 define: {t: {grid: {base: []}}} -> define.t.grid.base: give a list of values, or a mapping
 define: {t: {grid: [base]}} -> define.t.grid: write KEY: [VALUE, ...]
-define: {t: {base: rloo, grid: {update.lr: [0.1, 0.10]}}} -> define.t: there are two methods 't_lr_0_1'
+define: {t: {base: rloo, grid: {update.lr: [0.1, 0.10]}}} -> define.t: two methods are called 't_lr_0_1'
 define: {t: {base: rloo, grid: {update.lrr: [1]}}} -> unknown key 'define.t_lrr_1.update.lrr' (did you mean 'lr'?)
-sweep: {grid: {experiment: [a]}} -> sweep.grid: 'experiment' is not a key that can be varied
-sweep: {grid: {polcy.dtype: [a]}} -> sweep.grid: 'polcy.dtype' is not a key that can be varied
+sweep: {grid: {experiment: [a]}} -> sweep.grid: 'experiment' is not a key that can vary
+sweep: {grid: {polcy.dtype: [a]}} -> sweep.grid: 'polcy.dtype' is not a key that can vary
 sweep: {grid: [rounds]} -> sweep.grid: write KEY: [VALUE, ...]
 sweep: {grid: {rounds: []}} -> sweep.grid.rounds: give a list of values, or a mapping
-sweep: {grid: {rounds: [3, 3.0]}} -> sweep: there are two experiments 'tiny_rounds_3'
-sweep: {grid: {rounds: [3, 4]}} -> sweep: this stands for 2 experiments (tiny_rounds_3, tiny_rounds_4)
-sweep: {grid: {rounds: [3]}, only: x} -> sweep.only is 'x'; the experiments are tiny_rounds_3
+sweep: {grid: {rounds: [3, 3.0]}} -> sweep: two experiments are called 'tiny_rounds_3'
+sweep: {grid: {rounds: [3, 4]}} -> sweep: the configuration has 2 experiments (tiny_rounds_3, tiny_rounds_4)
+sweep: {grid: {rounds: [3]}, only: x} -> sweep.only is 'x', which is not in the sweep; choose one of tiny_rounds_3
 sweep: {grid: {sft.epoch: [3]}, only: tiny_epoch_3} -> unknown key 'sft.epoch' (did you mean 'epochs'?)
-sweep: {only: x} -> sweep.only is 'x', and there is no sweep to choose from
-sweep: {grid: {sft: [{epochs: 1}], sft.epochs: [2]}} -> sweep.grid: 'sft' and 'sft.epochs' are not independent
-sweep: {grid: {rounds: {true: 3}}} -> sweep.grid.rounds: names of values are words or numbers
-tracking: {uri: ftp://server} -> tracking: uri is of no kind that MLflow knows
+sweep: {only: x} -> sweep.only is 'x', but there is no sweep
+sweep: {grid: {sft: [{epochs: 1}], sft.epochs: [2]}} -> sweep.grid: one of 'sft' and 'sft.epochs' is inside the other
+sweep: {grid: {rounds: {true: 3}}} -> sweep.grid.rounds: a value's name must be a word or a number
+tracking: {uri: ftp://server} -> tracking: uri is not a store that MLflow knows
 tracking: {uri: sqlit:///a.db} -> did you mean 'sqlite'?
-env: {settings: {horizon: 9}} -> env: settings are now under the name of their owner: write 'household'
+env: {settings: {horizon: 9}} -> env: settings are now under their owner's name; write 'household'
 env: {horizon: 9} -> env: unknown key 'horizon'; if it is a setting, write it under 'household'
 env: {tiemout: 9} -> env: unknown key 'tiemout' (did you mean 'timeout'?)
 env: {houshold: {horizon: 9}} -> unknown key 'env.houshold' (did you mean 'household'?)
 env: {name: househld} -> unknown environment 'househld' (did you mean 'household'?)
 agent: {name: windoe} -> unknown agent 'windoe' (did you mean 'window'?)
 agent: {name: mine.py} -> mine.py: no such file; an agent of your own
-agent: {name: mine.py, settings: {}} -> agent: settings are now under the name of their owner
-agent: {history: 2} -> agent: history is now a setting of the window agent: write agent.window.history
+agent: {name: mine.py, settings: {}} -> agent: settings are now under their owner's name
+agent: {history: 2} -> agent: history is now a setting of the window agent; write agent.window.history
 agent: {show_admissible: false} -> agent: show_admissible is now a setting of the window agent
 agent: {transcript: {history: 2}} -> unknown key 'agent.transcript.history'
 agent: {name: window, windwo: {history: 2}} -> unknown key 'agent.windwo' (did you mean 'window'?)
-resources: {audit_model: {gpu: 1}} -> resources: audit_model is now the stage credit_model: write resources.credit_model
-audit: {rounds: [3]} -> audit.rounds names 3, which is not one of the experiment's rounds
+resources: {audit_model: {gpu: 1}} -> resources: the stage audit_model is now called credit_model; write
+audit: {rounds: [3]} -> audit.rounds has 3, but the experiment's rounds are 1 to 2
 audit: {rounds: [1], run: flat_gpro} -> audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl
-audit: {rounds: [1], run: rloo} -> audit.run is 'rloo', which is not one of methods
+audit: {rounds: [1], run: rloo} -> choose a run that is trained, as in 'audit={run: flat_grpo}'
 audit: {rounds: [1], run: [flat_grpo, rlo]} -> audit.run is 'rlo', which is not one of methods
-audit: {rounds: [1], run: [flat_grpo, flat_grpo]} -> audit.run must not repeat
-audit: {rounds: [1], seeds: [7]} -> audit.seeds names 7, which is not one of the experiment's seeds
+audit: {rounds: [1], run: [flat_grpo, flat_grpo]} -> audit.run has a value twice
+audit: {rounds: [1], seeds: [7]} -> audit.seeds has 7, but the experiment's seeds are 0
 audit: {rounds: [1], methods: [gigop]} -> audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)
 audit: {rounds: [1], methods: [hipif_gigpo]} -> audit.methods: 'hipif_gigpo' reads the columns subgoal
 audit: {rounds: [1], methods: [flat_grpo, carl]} -> audit.methods: 'carl' credits forks of its own rollouts
@@ -261,7 +261,7 @@ def test_what_cannot_work_is_refused_before_any_job(changes, message):
 
 
 def test_a_sweep_whose_names_are_too_long_for_files_is_refused():
-    assert "has 104 characters; give the values short names" in refusal({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}})
+    assert "has 104 characters, more than 100" in refusal({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}})
 
 
 def test_an_agent_that_cannot_look_back_is_refused_to_a_method_in_hindsight():
@@ -292,9 +292,9 @@ FILES = {
     "an open bracket": (b"a: 1\nb: [1\n", "line 3: not valid YAML"),
     "a tab": (b"a:\n\tb: 1\n", "line 2: not valid YAML"),
     "two documents": (b"a: 1\n---\nb: 1\n", "line 2: not valid YAML"),
-    "a list": (b"- 1\n", "holds keys and values, not a list"),
-    "a text": (b"hello\n", "holds keys and values, not a str"),
-    "no text": (b"\xff\xfe\x00", "not a text file"),
+    "a list": (b"- 1\n", "must hold keys and values, not a list"),
+    "a text": (b"hello\n", "must hold keys and values, not a str"),
+    "no text": (b"\xff\xfe\x00", "not a UTF-8 text file"),
     "a date that there is not": (b"a: 2026-99-99\n", "not valid YAML"),
     "itself": (b"a: &a [*a]\n", "not valid YAML: Circular reference"),
     "code": (b"a: !!python/object/apply:os.getcwd []\n", "line 1: not valid YAML"),

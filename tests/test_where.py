@@ -139,7 +139,7 @@ def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
     [
         ("credit", [], None, 1, "credit: the method is missing; give one, such as flat_grpo, has_progressive"),
         ("credit", ["gigppo"], None, 1, "unknown method 'gigppo' (did you mean 'gigpo'?)"),
-        ("credit", ["gigpo"], "sft-t4k4T1", 1, "no method samples as 'sft-t4k4T1' says (did you mean 'sft-t4k4T1.0'?)"),
+        ("credit", ["gigpo"], "sft-t4k4T1", 1, "unknown sampling 'sft-t4k4T1' (did you mean 'sft-t4k4T1.0'?)"),
         ("credit", ["gigpo"], "flat_grpo", 1, "round 1 is sampled by the SFT policy"),
         ("values", ["gigpo"], None, 1, "values: the method 'gigpo' does not need it"),
         ("implicit_model", ["gigpo"], None, 2, "implicit_model: the method 'gigpo' does not need it"),
@@ -164,7 +164,7 @@ def test_a_missing_or_unknown_key_is_one_line(plan, stage, given, policy, round,
 def test_an_unknown_artifact_names_the_nearest():
     with pytest.raises(UserError) as error:
         answer("credis", "gigpo")
-    assert str(error.value).startswith("unknown artifact 'credis' (did you mean 'credits'?)")
+    assert str(error.value).startswith("unknown stage or artifact 'credis' (did you mean 'credits'?)")
 
 
 @pytest.mark.parametrize("more", [[], ["--configfile", "more.yaml"]])

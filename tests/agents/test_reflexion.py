@@ -323,10 +323,10 @@ def test_methods_that_read_turns_alone_take_any_agent():
 
 
 REFUSED = r"""
-methods: [has_progressive] -> methods: 'has_progressive' reads progress, that of one trial, and 'reflexion' plays
-methods: [oracle_progress] -> methods: 'oracle_progress' reads distance, that of one trial
-methods: [has_turnrd] -> methods: 'has_turnrd' reads progress, that of one trial
-methods: [has_judge] -> methods: 'has_judge' reads labels of the rule judge, that of one trial
+methods: [has_progressive] -> methods: 'has_progressive' reads progress of a single trial, but 'reflexion' plays
+methods: [oracle_progress] -> methods: 'oracle_progress' reads distance of a single trial
+methods: [has_turnrd] -> methods: 'has_turnrd' reads progress of a single trial
+methods: [has_judge] -> methods: 'has_judge' reads labels of the rule judge of a single trial
 audit: {rounds: [1], methods: [flat_grpo]} -> audit.rounds: 'reflexion' plays several trials, .* set it to \[\]
 methods: [has_turnrd_outcome_only], env: {household: {horizon: 40}} -> .*horizon is 40 .* up to 122 turns
 agent: {reflexion: {trials: 0}} -> agent.reflexion.trials: input should be greater than or equal to 1

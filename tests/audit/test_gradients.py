@@ -152,7 +152,7 @@ def test_true_advantages_are_weighted_by_how_rarely_their_outcome_was_branched(w
     other = branches_of(turns, {int(won[0])}, truth_N).set_column(
         0, "group_id", pa.array(["elsewhere"] * int((number == won[0]).sum()))
     )
-    with pytest.raises(UserError, match="are they of the same rollouts"):
+    with pytest.raises(UserError, match="give tables of the same rollouts"):
         module.true_credit(turns, other)
 
 

@@ -147,7 +147,9 @@ def asked(folder: Path, ask: str) -> None:
 def test_labels_of_another_question_are_refused(method, ask, code, credit, folder, capsys):
     asked(folder, ask)
     assert credit(method, "--labels", "labels.parquet") == code
-    says = f"labels.parquet: labels of `--ask {ask}`, but {method} reads labels of `--ask {METHODS[method].asks}`"
+    says = (
+        f"labels.parquet: made with `--ask {ask}`, but {method} needs labels made with `--ask {METHODS[method].asks}`"
+    )
     assert (says in capsys.readouterr().err) is bool(code)
 
 

@@ -57,7 +57,7 @@ def test_an_environment_known_from_tables_only_can_be_judged_but_not_played(monk
     role, evidence = grammar.judge(grammar.read_goal("Who wrote Emma?"), [], turn, [])
     assert role in set("DENR")
     assert evidence
-    with pytest.raises(UserError, match="'searchqa': only tables made elsewhere"):
+    with pytest.raises(UserError, match="'searchqa' cannot be played, only its tables judged"):
         envs.load("searchqa")
 
 

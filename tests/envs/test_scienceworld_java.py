@@ -121,7 +121,7 @@ def test_rows_have_gold_paths_and_a_larger_count_adds_rows(rows):
     assert {row["family"] for row in rows} == {"find-non-living-thing"}
     assert rows[0]["goal"].startswith("find a(n) non-living thing.")
     assert len(set(simulator.simulator().variations("boil")["test"])) == 9
-    with pytest.raises(UserError, match=r"unknown split 'eval' of ScienceWorld.*; there are: train, dev, test"):
+    with pytest.raises(UserError, match=r"unknown split 'eval' of ScienceWorld.*; choose one of train, dev, test"):
         make_tasks("eval", 1, 0, SETTINGS)
     with pytest.raises(UserError, match=r"'train' of ScienceWorld has 150 variations .* not 151; ask for fewer"):
         make_tasks("train", 151, 0, SETTINGS)

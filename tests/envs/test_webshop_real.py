@@ -136,7 +136,7 @@ def test_missing_and_damaged_files_are_errors_that_name_them(tmp_path, monkeypat
 
 
 def test_a_split_that_is_unknown_or_too_small_is_an_error(folder):
-    with pytest.raises(UserError, match=r"unknown split 'valid'.*there are: test, eval, train"):
+    with pytest.raises(UserError, match=r"unknown split 'valid'.*choose one of test, eval, train"):
         make_tasks("valid", 1, 0, real(folder))
     with pytest.raises(UserError, match="the split 'test' of WebShop has 2 goals, not 3"):
         make_tasks("test", 3, 0, real(folder))

@@ -289,10 +289,10 @@ def test_a_file_that_cannot_be_read_is_one_line_and_leaves_no_table(
 
 def test_a_mapping_that_a_format_does_not_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*it takes reward, group_id"
+        UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*choose one of reward, group_id"
     ):
         importers.run([files.trl(tmp_path)], tmp_path / "out.parquet", "trl", {"rewad": "solved"})
-    with pytest.raises(UserError, match="--map reward=x: no record has 'x'; there are group_index, reward"):
+    with pytest.raises(UserError, match="--map reward=x: no record has 'x'; choose one of group_index, reward"):
         importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"reward": "x"})
     with pytest.raises(UserError, match="--map turn: art has no such key"):
         importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"turn": "x"})
@@ -362,7 +362,7 @@ def test_a_table_of_lines_ends_at_the_first_that_is_none(tmp_path: Path, monkeyp
 def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path):
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
-    with pytest.raises(UserError, match=r"no record has 'scor' \(did you mean 'score'\?\); there are group_id, "):
+    with pytest.raises(UserError, match=r"no record has 'scor' \(did you mean 'score'\?\); choose one of group_id, "):
         importers.run([path], tmp_path / "turns.parquet", "jsonl", {"reward": "scor"})
 
 

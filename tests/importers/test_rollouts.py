@@ -220,7 +220,7 @@ def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"rollout_id": "z", "reward": 1}', "none of its 1 ids is that of a rollout; the first is 'z'"),
+        ('{"rollout_id": "z", "reward": 1}', "none of its 1 ids belongs to a rollout; the first is 'z'"),
         ('{"rollout_id": "z"}', "a record without 'reward'"),
         ('{"name": "z", "reward": 1}', "a record without 'rollout_id' or 'task_id'"),
         ('{"rollout_id": "z", "reward": "high"}', "reward is not a number"),

@@ -40,7 +40,7 @@ def test_sums_and_numbers_spread_lose_nothing(mask_BL: np.ndarray, seed: int) ->
     ("name", "columns", "message"),
     [
         ("triage", None, "here: triage needs labels, which a trainer does not have"),
-        ("gigpo", [], "here: gigpo reads 'observation', which the turns here do not have"),
+        ("gigpo", [], "here: gigpo reads 'observation', which these turns do not have"),
         ("gigp", None, r"unknown method 'gigp' \(did you mean 'gigpo'\?\)"),
     ],
 )
@@ -52,7 +52,7 @@ def test_a_method_that_a_trainer_cannot_run_is_refused(name: str, columns: list[
 def test_the_columns_that_a_method_reads_follow_its_parameters() -> None:
     params = {"shapers": ["invalid_penalty"], "column": "well_formed"}
     assert method_of("flat_grpo", params, None, "here", ["well_formed"]).reads == ("well_formed",)
-    with pytest.raises(UserError, match="here: flat_grpo reads 'well_formed', which the turns here do not have"):
+    with pytest.raises(UserError, match="here: flat_grpo reads 'well_formed', which these turns do not have"):
         method_of("flat_grpo", params, None, "here", ["valid"])
 
 

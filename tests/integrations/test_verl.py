@@ -155,10 +155,10 @@ def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None
 @pytest.mark.parametrize(
     ("method", "about", "message"),
     [
-        ("gigpo", {}, "algorithm.turncredit.method: gigpo reads 'observation', which the turns here do not have"),
+        ("gigpo", {}, "algorithm.turncredit.method: gigpo reads 'observation', which these turns do not have"),
         ("triage", {}, "triage needs labels, which a trainer does not have"),
         ("gigpo", {"observation": ["a"]}, "has 1 values for 13 sequences"),
-        ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, and a sequence has several turns"),
+        ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, but a sequence has several turns"),
         (
             "rloo",
             {"rollout_ids": ["a"] * 13},
@@ -192,7 +192,7 @@ def test_settings_and_keys_of_another_form_are_refused() -> None:
         ({"turn": [0]}, r"rows\(turn=...\) needs rollout_id=..., beside turn"),
         ({"reward": [1.0]}, r"rows\(reward=...\) needs rollout_id=..., beside reward"),
         ({"rollout_ids": ["a"], "turn": [0]}, "needs rollout_id=..., beside rollout_ids, turn"),
-        ({"keys": ["a_0_0"], "rollout_id": ["a"]}, r"rows\(rollout_id=...\) is what the keys say; give one of the two"),
+        ({"keys": ["a_0_0"], "rollout_id": ["a"]}, r"rows\(rollout_id=...\) repeats the keys"),
     ],
 )
 def test_rows_without_rollouts_or_with_two_namings_of_them_are_refused(columns: dict[str, Any], message: str) -> None:

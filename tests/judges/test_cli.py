@@ -186,7 +186,7 @@ def test_samplings_of_the_sft_policy_are_told_apart_in_the_page_of_roles(tmp_pat
 
 def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="no role labels there"):
+    with pytest.raises(UserError, match="no role labels in this folder"):
         judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
 
 

@@ -209,7 +209,7 @@ def test_the_server_samples_with_flashinfer_only_if_that_is_asked_for(monkeypatc
     ("changes", "message"),
     [
         ({"model": "broken"}, "the server ended with status 7 before it was ready"),
-        ({"serve": ServeConfig(python="no-such-python")}, "there is no 'no-such-python' to run"),
+        ({"serve": ServeConfig(python="no-such-python")}, "'no-such-python' is not found"),
         ({"serve": ServeConfig(python=sys.executable, health_timeout=0.1)}, "was not healthy within 0.1 s"),
     ],
 )

@@ -254,8 +254,8 @@ def test_several_methods_may_share_a_file(world, tmp_path):
     ("change", "says"),
     [
         (["--rollout", "game-0#9"], "no rollout 'game-0#9' (did you mean 'game-0#"),
-        (["--rollout", "game-0#0", "--against", "game-1#0"], "not another rollout of the same group"),
-        (["--rollout", "game-0#0", "--show", "gigpoo"], "there are no credits of that method"),
+        (["--rollout", "game-0#0", "--against", "game-1#0"], "not in the group of"),
+        (["--rollout", "game-0#0", "--show", "gigpoo"], "no credits of this method"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_file(world, tmp_path, change, says):

@@ -46,7 +46,7 @@ def test_an_experiment_has_these_jobs(snakemake, changes, expected):
 def test_rounds_per_job_without_jobs_of_rounds_is_a_mistake(snakemake):
     run = snakemake("-n", *TINY, "--config", "rounds_per_job=2")
     assert run.returncode != 0
-    assert "rounds_per_job belongs to granularity round" in run.stderr
+    assert "set granularity to round, or remove rounds_per_job" in run.stderr
 
 
 def content(results) -> dict[str, str]:

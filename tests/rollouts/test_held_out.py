@@ -166,7 +166,7 @@ def test_demonstrations_may_have_a_split_of_their_own_and_it_is_held_apart_from_
 
 
 def test_a_number_of_demonstrated_games_needs_a_split_of_theirs():
-    with pytest.raises(UserError, match=r"tasks: demos: only demonstrations with a split of their own"):
+    with pytest.raises(UserError, match="tasks: demos counts the games of demo_split, which is not set"):
         tiny.experiment(tasks={"demos": 5})
     with pytest.raises(UserError, match=r"tasks\.eval_split is tasks\.demo_split, 'eval'"):
         checks.check(tiny.experiment(tasks={"demo_split": "eval"}))

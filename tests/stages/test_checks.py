@@ -27,7 +27,7 @@ def test_a_context_that_a_published_model_cannot_read_is_refused_before_anything
         check(published(name, positions - 511))
     assert str(error.value) == (
         f"config: agent.hipif.max_prompt_tokens is {positions - 511} and agent.max_response_tokens 512, but the model "
-        f"has {positions} positions; lower one of them, or take a model with more"
+        f"has {positions} positions; lower one of them, or use a model with more"
     )
 
 

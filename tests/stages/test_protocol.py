@@ -62,7 +62,7 @@ def test_all_stages_and_jobs_of_rounds_may_ask_for_resources():
     ("name", "said"),
     [
         ("rolout", "unknown stage 'rolout' (did you mean 'rollout'?)"),
-        ("audit_model", "audit_model is now the stage credit_model"),
+        ("audit_model", "the stage audit_model is now called credit_model"),
     ],
 )
 def test_resources_of_a_stage_that_is_not_there_are_refused_with_the_nearest_name(name, said):

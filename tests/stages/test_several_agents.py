@@ -138,9 +138,9 @@ def test_the_warm_starts_that_are_made_and_evaluated_are_those_that_methods_begi
 
 
 def test_turns_of_the_sft_policy_of_no_agent_are_refused(plan):
-    with pytest.raises(UserError, match=r"no method samples as 'sft_short-t9k4T1\.0' says.*'sft_short-t4k4T1\.0'"):
+    with pytest.raises(UserError, match=r"unknown sampling 'sft_short-t9k4T1\.0'.*'sft_short-t4k4T1\.0'"):
         plan.slice("rollout", turns(1, "sft_short-t9k4T1.0"))
-    with pytest.raises(UserError, match=r"no agent is called 'shot' \(did you mean 'short'\?\)"):
+    with pytest.raises(UserError, match=r"unknown agent 'shot' \(did you mean 'short'\?\)"):
         plan.agent(JobKeys(method="sft_shot"))
 
 
@@ -152,21 +152,20 @@ def test_turns_of_the_sft_policy_of_no_agent_are_refused(plan):
     [
         (
             {"agents": {"plain": {}}, "define": {"m": {"base": "rloo", "agent": "plane"}}},
-            "config: define.m.agent is 'plane', which is not one of agents (did you mean 'plain'?); leave it out for "
-            "the experiment's own agent",
+            "config: define.m.agent is 'plane', which is not one of agents (did you mean 'plain'?); add it to agents",
         ),
         (
             {"define": {"sft_plain": {"base": "rloo"}}},
-            "config: define.sft_plain: 'sft' and names that begin with 'sft_' are those of warm starts; give the "
-            "method another name",
+            "config: define.sft_plain: 'sft' and names that begin with 'sft_' are reserved for warm starts; rename "
+            "the method",
         ),
         ({"define": {"sft": {"base": "rloo"}}}, "config: define.sft: 'sft' and names that begin with"),
         (
             {"agents": {"plain": {}}, "methods": ["rloo", "sft_plane"]},
-            "config: methods: 'sft_plane' is the name of an agent's warm start, and there is no such agent (did you "
-            "mean 'sft_plain'?)",
+            "config: methods: 'sft_plane' names the warm start of an agent that does not exist (did you mean "
+            "'sft_plain'?)",
         ),
-        ({"agents": {"a-b": {}}}, "config: agents.a-b: an agent's name has letters, digits and underscores only"),
+        ({"agents": {"a-b": {}}}, "config: agents.a-b: an agent's name must have only letters, digits and underscores"),
         ({"agents": {"plain": {"nam": "window"}}}, "config: agents.plain: unknown key 'nam' (did you mean 'name'?)"),
     ],
 )

@@ -234,7 +234,7 @@ def test_rounds_added_to_the_list_of_evaluated_rounds_leave_the_games_of_the_oth
 
 
 def test_a_round_to_evaluate_that_there_is_not_is_refused():
-    with pytest.raises(UserError, match=r"eval.rounds names 7, but there are only 6 rounds"):
+    with pytest.raises(UserError, match=r"eval.rounds has 7, but there are only 6 rounds"):
         from_mapping(merge(CONFIG, {"eval": {"rounds": [1, 7]}}))
 
 

@@ -241,12 +241,12 @@ def test_what_ended_with_other_settings_or_before_what_it_reads_was_made_anew_is
         ended(plan, "eval", metrics={"success_sampled": 0.25}, method="flat_grpo", seed=0, round=round)
     lines = status.lines_of(plan)
     assert lines[0].startswith("tiny: 0 of ")
-    assert lines[0].endswith(", 4 to do again, with other settings or inputs than before")
+    assert lines[0].endswith(", 4 to do again because settings or inputs changed")
     assert "flat_grpo       seed 0    0 of 2 rounds" in lines
     ended(plan, "update", started=2000.0, method="flat_grpo", seed=0, round=1)
     lines = status.lines_of(plan)
     assert lines[0].startswith("tiny: 1 of ")
-    assert lines[0].endswith(", 3 to do again, with other settings or inputs than before")
+    assert lines[0].endswith(", 3 to do again because settings or inputs changed")
     ended(plan, "eval", started=3000.0, method="flat_grpo", seed=0, round=1)
     assert status.lines_of(plan)[0].startswith("tiny: 2 of ")
 

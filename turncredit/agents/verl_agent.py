@@ -105,7 +105,9 @@ def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Ver
     """verl-agent's agents for this tokenizer. Raises UserError for an environment that verl-agent does not have."""
     prompt = words.verl_agent
     if prompt is None:
-        raise UserError(f"the agent 'verl_agent' has no prompt for {words.game} (Words.verl_agent); take another agent")
+        raise UserError(
+            f"the agent 'verl_agent' has no prompt for {words.game} (Words.verl_agent); choose another agent"
+        )
     history = prompt.turns if settings.history is None else settings.history
     return lambda: VerlAgent(encoder, prompt, history)
 

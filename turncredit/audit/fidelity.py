@@ -102,7 +102,6 @@ def _rows(
     parts: Mapping[str, Part],
     flat_N: np.ndarray | None,
 ) -> list[Row]:
-    """All rows of one method."""
     statistics: list[tuple[str, str, Statistic]] = [
         (name, "all", measure(x_N, scored)) for name, measure in fidelity_measures.HEADLINE.items()
     ]

@@ -131,7 +131,7 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
     number_of: dict[str, int] = {}
     group_N = [number_of.setdefault(name, len(number_of)) for name in table.column("group_id").to_pylist()]
     if len(number_of) < 2:
-        raise UserError("the gradient signal needs rollouts from at least two groups (rollout.tasks)")
+        raise UserError("the gradient signal needs rollouts of at least two groups; set rollout.tasks to 2 or more")
     group_R = np.zeros(int(rollout_N.max()) + 1, dtype=np.int64)
     group_R[rollout_N] = group_N
     return group_R
@@ -148,7 +148,7 @@ def true_credit(turns: pa.Table, branches: pa.Table) -> pa.Table:
     truth = SideTable(view, branches, "branches", partial=True)
     if truth.has_N.sum() < branches.num_rows:
         raise UserError(
-            "branches: some turns of the ground truth are not among the turns; are they of the same rollouts?"
+            "branches: some turns of the ground truth are not among the turns; give tables of the same rollouts"
         )
     success_N = view.truths("success")
     advantage_N = np.where(truth.has_N, truth.numbers("advantage_true"), 0.0)

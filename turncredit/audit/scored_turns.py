@@ -131,7 +131,9 @@ def load(
     """
     table = _read(turns, (), ("success", "reward", "family", "valid"))
     if not {"success", "reward"} & set(table.column_names):
-        raise UserError(f"{turns}: fidelity needs the column 'success' or 'reward', but the table has neither")
+        raise UserError(
+            f"{turns}: fidelity needs the column 'success' or 'reward', but the table has neither; add one of them"
+        )
     rewarded = "reward" in table.column_names
     if not rewarded:
         table = table.append_column("reward", pa.array(np.zeros(table.num_rows)))
@@ -140,7 +142,7 @@ def load(
     measured = _read(branches, ("advantage_true", "advantage_true_se"), optional)
     truth = SideTable(view, measured, str(branches), partial=True)
     if not truth.has_N.any():
-        raise UserError(f"{turns} and {branches} have no turn in common; are they of the same rollouts?")
+        raise UserError(f"{turns} and {branches} have no turn in common; give tables of the same rollouts")
     roles = None if labels is None else SideTable(view, _read(labels, ("role",)), str(labels), partial=True)
     scored = _scored(view, truth, roles, rewarded=rewarded)
     advantages: dict[str, np.ndarray] = {}
@@ -150,14 +152,14 @@ def load(
         for method, own in sorted(by_method(part, name, str(path)).items()):
             if method in advantages:
                 raise UserError(
-                    f"{path}: the method '{method}' is in more than one credits table; turncredit credit --name gives "
-                    "it another"
+                    f"{path}: the method '{method}' is in more than one credits table; rename it in "
+                    "one with `turncredit credit --name`"
                 )
             credit = SideTable(view, own, f"{path} (method '{method}')", partial=True)
             advantages[method] = credit.numbers("advantage", "fidelity")[truth.has_N]
             if np.isnan(advantages[method]).all():
                 raise UserError(
-                    f"{path}: '{method}' has no turn in common with {branches}; are they of the same rollouts?"
+                    f"{path}: '{method}' has no turn in common with {branches}; give tables of the same rollouts"
                 )
     return scored, advantages
 
@@ -166,7 +168,7 @@ def _read(path: str | Path, needed: Sequence[str], optional: Sequence[str] = ())
     """The keys, with ids as text, the columns `needed`, and those of `optional` that are there without nulls."""
     table = tables.read(path, columns=[*KEYS, *needed], optional=optional)
     if not table.num_rows:
-        raise UserError(f"{path}: the table has no rows")
+        raise UserError(f"{path}: the table has no rows; give one with turns")
     for name in ("group_id", "rollout_id"):
         text = table.column(name).cast(pa.string())
         table = table.set_column(table.column_names.index(name), name, text)
@@ -183,7 +185,7 @@ def _scored(view: Turns, truth: SideTable, roles: SideTable | None, *, rewarded:
 
     truth_N, se_N = true("advantage_true", "advantage_true_se").T
     if (se_N < 0).any():
-        raise UserError(f"{truth.name}: the column 'advantage_true_se' has negative values")
+        raise UserError(f"{truth.name}: the column 'advantage_true_se' has negative values; branch these turns again")
     state: dict[str, np.ndarray] = {}
     if all(map(truth.has, _HALVES)):
         state["halves_N2"] = true(*_HALVES)

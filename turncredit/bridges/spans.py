@@ -74,10 +74,12 @@ def method_of(
     method = resolve({**named(name), "params": params}, preset=preset)
     if method.needs:
         raise UserError(
-            f"{where}: {method.name} needs {' and '.join(method.needs)}, which a trainer does not have; take a "
-            "method that needs none (docs/integrations.md)"
+            f"{where}: {method.name} needs {' and '.join(method.needs)}, which a trainer does not have; choose "
+            "a method that needs none (docs/integrations.md)"
         )
     missing = [column for column in method.reads if columns is not None and column not in columns]
     if missing:
-        raise UserError(f"{where}: {method.name} reads '{missing[0]}', which the turns here do not have")
+        raise UserError(
+            f"{where}: {method.name} reads '{missing[0]}', which these turns do not have; choose another method"
+        )
     return method

@@ -59,10 +59,13 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
     if keys is not None:
         for name in ("rollout_id", "turn"):
             if name in columns:
-                raise UserError(f"verl: rows({name}=...) is what the keys say; give one of the two")
+                raise UserError(f"verl: rows({name}=...) repeats the keys, which give it already; leave it out")
         matches = [SESSION.fullmatch(key) for key in keys]
         if None in matches:
-            raise UserError(f"verl: the key {keys[matches.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")
+            raise UserError(
+                f"verl: the key {keys[matches.index(None)]!r} is not {{uid}}_{{session}}_{{index}}; "
+                "write keys in this form"
+            )
         about["rollout_id"] = [key[1] for key in matches if key]
         about["turn"] = [int(key[2]) for key in matches if key]
         last = dict(sorted(zip(about["rollout_id"], about["turn"], strict=True)))
@@ -104,7 +107,10 @@ def advantages(
     settings = dict((config or {}).get("turncredit") or {})
     for key in settings:
         if key not in SETTINGS:
-            raise UserError(f"algorithm.turncredit.{key}: no such setting{nearest(key, SETTINGS)}")
+            raise UserError(
+                f"algorithm.turncredit.{key}: no such setting{nearest(key, SETTINGS)}; "
+                f"choose one of {', '.join(SETTINGS)}"
+            )
     about = dict(_rows.get() or {})
     where = "algorithm.turncredit.method"
     name, params = str(settings.get("method", "flat_grpo")), dict(settings.get("params") or {})
@@ -115,7 +121,9 @@ def advantages(
             raise UserError(f"verl: rows({column}=...): {method.name} reads no such column{nearest(column, known)}")
     for column, values in about.items():
         if len(values) != len(index):
-            raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(index)} sequences")
+            raise UserError(
+                f"verl: rows({column}=...) has {len(values)} values for {len(index)} sequences; give one for each"
+            )
     rewards_BL, mask_BL = token_level_rewards.double().cpu().numpy(), response_mask.bool().cpu().numpy()
     kept_B, source_B = _copies(rewards_BL, mask_BL, index, about)
     about = {column: [values[row] for row in kept_B] for column, values in about.items()}
@@ -164,7 +172,8 @@ def _credit(
     final_B = np.asarray(about.pop(FINAL, np.ones(len(index), dtype=bool)))
     if about and (own.turns_B > 1).any():
         raise UserError(
-            f"verl: rows({next(iter(about))}=...) is one value for a sequence, and a sequence has several turns"
+            f"verl: rows({next(iter(about))}=...) is one value for a sequence, but a sequence has several turns; "
+            "leave it out"
         )
     reward_N = own.sums(rewards_BL) * final_B[row_N]
     if "reward" in about:

@@ -72,7 +72,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     if not quiet and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if not rounds:
-        raise UserError(f"{results}: no rollouts yet (no turns.parquet); there is nothing to check")
+        raise UserError(f"{results}: no rollouts yet (no turns.parquet); run the experiment first")
     verdict = f"{broken} violated" if broken else "all hold"
     print(f"{artifacts} artifacts compared with the plan, {counted(checked, len(kinds), rounds)}: {verdict}")
     return broken
@@ -123,7 +123,7 @@ def say_what_to_do(plan: Plan, comparison: integrity.Compared, *, repair: bool) 
         integrity.remove(root, paths)
         for path in paths:
             print(f"removed {path}")
-        print(f"{root.name}: run the command that made these results again; it makes what was removed")
+        print(f"{root.name}: run the command that made these results again; it makes the removed files again")
 
 
 def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:

@@ -16,11 +16,11 @@ from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
 
 ConfigfileOption = Annotated[
-    list[Path] | None, typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable.")
+    list[Path] | None, typer.Option("--configfile", help=f"A file merged over {CONFIG}, as in snakemake; repeatable.")
 ]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="Single keys over the files, as in snakemake; repeatable."),
+    typer.Option("--config", metavar="KEY=VALUE", help="Set a key, as in snakemake; repeatable."),
 ]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The results folder.")]
 
@@ -36,7 +36,7 @@ def profile_options(profile: str) -> dict[str, Any]:
     folder = Path(profile)
     file = next((path for name in ("config.v8+.yaml", "config.yaml") if (path := folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
+        raise UserError(f"--profile {profile}: {folder / 'config.yaml'} does not exist; give a profile that has one")
     return read_mapping(file)
 
 

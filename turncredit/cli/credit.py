@@ -47,7 +47,7 @@ def credit(
     ] = None,
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
     name: Annotated[
-        str | None, typer.Option(help="The method's name in the table, to tell two settings of one method apart.")
+        str | None, typer.Option(help="The method's name in the table, for two settings of one method.")
     ] = None,
 ) -> None:
     """Compute a method's credit for any Parquet table of turns."""
@@ -76,8 +76,8 @@ def _check_asked(labels: Path, method: Method) -> None:
     asked = tables.metadata(labels).get("config", {}).get("ask")
     if method.asks is not None and asked not in (None, method.asks):
         raise UserError(
-            f"{labels}: labels of `--ask {asked}`, but {method.name} reads labels of `--ask {method.asks}`; make them "
-            f"with `turncredit judge label --ask {method.asks}`"
+            f"{labels}: made with `--ask {asked}`, but {method.name} needs labels made with `--ask {method.asks}`; run "
+            f"`turncredit judge label --ask {method.asks}`"
         )
 
 
@@ -139,9 +139,9 @@ def _settings(settings: list[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise UserError(f"--set {item}: write key=value, as in --set norm=mean")
         if key in params:
-            raise UserError(f"--set {key} is given twice")
+            raise UserError(f"--set {key} is given twice; remove one")
         try:
             params[key.strip()] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UserError(f"--set {item}: '{text}' is not a value") from None
+            raise UserError(f"--set {item}: '{text}' is not a YAML value; write one, such as 0.5 or [a, b]") from None
     return params

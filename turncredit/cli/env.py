@@ -53,7 +53,7 @@ def _root() -> None:
 EnvironmentArgument = Annotated[
     str, typer.Argument(metavar="ENVIRONMENT", help="household, an installed environment, or my_env.py (or :NAME).")
 ]
-SettingsOption = Annotated[str, typer.Option(help="Its settings, as YAML: '{horizon: 30}'.")]
+SettingsOption = Annotated[str, typer.Option(help="The environment's settings, as YAML: '{horizon: 30}'.")]
 
 
 @app.command("list")
@@ -79,13 +79,13 @@ def list_environments(
 def baselines(
     name: EnvironmentArgument,
     settings: SettingsOption = "{}",
-    split: Annotated[str, typer.Option(help="Split of the tasks that are played.")] = "eval",
-    count: Annotated[int, typer.Option(min=1, help="Tasks that are played.")] = 256,
-    train_split: Annotated[str, typer.Option(help="Split of the tasks whose demonstrations are replayed.")] = "train",
-    train: Annotated[int, typer.Option(min=1, help="Number of these tasks.")] = 1500,
+    split: Annotated[str, typer.Option(help="Split of the played tasks.")] = "eval",
+    count: Annotated[int, typer.Option(min=1, help="Number of played tasks.")] = 256,
+    train_split: Annotated[str, typer.Option(help="Split of the replayed demonstrations.")] = "train",
+    train: Annotated[int, typer.Option(min=1, help="Number of replayed tasks.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0,
 ) -> None:
-    """Print what random actions, replays, an obvious rule and the expert win, as a table in Markdown."""
+    """Print the success of random actions, replays, an obvious rule and the expert, as a Markdown table."""
     from turncredit.rollouts.baselines import baselines as measured
     from turncredit.rollouts.baselines import table
 
@@ -99,12 +99,12 @@ def check(
     settings: SettingsOption = "{}",
     split: Annotated[str, typer.Option(help="Split of the training tasks.")] = "train",
     eval_split: Annotated[str, typer.Option(help="Split of the held-out tasks.")] = "eval",
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split that are tried.")] = 16,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks of each split to try.")] = 16,
     turns: Annotated[int, typer.Option(min=1, help="Turns after which a rollout is cut.")] = 60,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a call may take.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of random actions.")] = 0,
 ) -> None:
-    """Try whether an environment does what it promises; the exit code is 1 where a check fails."""
+    """Check that an environment does what it declares; exit code 1 if a check fails."""
     from turncredit.audit.environment_check import Tried, check_environment
 
     failed = 0

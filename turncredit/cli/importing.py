@@ -20,7 +20,9 @@ def import_(
     out: Annotated[Path | None, typer.Option(help="The table of turns to write (Parquet).")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", help=f"The format: {', '.join(importers.FORMATS)}. By default told by each record."),
+        typer.Option(
+            "--from", help=f"The format: {', '.join(importers.FORMATS)}. Without it, detected for each record."
+        ),
     ] = None,
     map_: Annotated[
         list[str] | None,
@@ -30,15 +32,17 @@ def import_(
     observation: Annotated[
         Literal["auto", "messages", "calls", "history"],
         typer.Option(
-            help="What an observation is: the messages since the turn before; these after the calls that they answer; "
-            "these after a hash of all before. auto: history once a tool was called."
+            help="What an observation holds. messages: the messages since the turn before. calls: these and the calls "
+            "that they answer. history: these and a hash of everything before. auto: history once a tool was called."
         ),
     ] = "auto",
-    action: Annotated[str | None, typer.Option(metavar="REGEX", help="Where the action is in a response.")] = None,
-    action_tag: Annotated[str | None, typer.Option(help="The same: between <TAG> and </TAG>.")] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="A regular expression that finds the action in a response.")
+    ] = None,
+    action_tag: Annotated[str | None, typer.Option(help="The tag around the action: <TAG>...</TAG>.")] = None,
     template: Annotated[str | None, typer.Option(help=f"The markers in dumps of verl: {', '.join(TEMPLATES)}.")] = None,
     reward_once: Annotated[
-        bool, typer.Option("--reward-once", help="The same reward on every turn is the rollout's, and counts once.")
+        bool, typer.Option("--reward-once", help="Count a reward that every turn repeats once, for the rollout.")
     ] = False,
     look: Annotated[bool, typer.Option("--look", help="Show the structure and three turns; write nothing.")] = False,
     strict: Annotated[bool, typer.Option(help="Stop with an error at the first record that would be skipped.")] = False,
@@ -53,7 +57,7 @@ def import_(
         if not equals or not key or not field:
             raise UserError(f"--map {item}: write KEY=FIELD, as in --map group_id=task")
         if key in mapping:
-            raise UserError(f"--map {key} is given twice")
+            raise UserError(f"--map {key} is given twice; remove one")
         mapping[key] = field
     options = Options(
         mapping=mapping,

@@ -55,7 +55,7 @@ def label(
     api_key_env: Annotated[str | None, typer.Option(help="The environment variable with the API key.")] = None,
     thinking: Annotated[
         Literal["on", "off", "unset"] | None,
-        typer.Option(help="unset: send no such option, for servers that reject it."),
+        typer.Option(help="Whether the model thinks first; unset sends no such option, for servers that reject it."),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Limit on an answer, including its reasoning.")] = None,
     window: Annotated[int | None, typer.Option(help="Turns of context before and after, at most 5.")] = None,
@@ -90,7 +90,7 @@ def label(
     table = _table(turns)
     if env is not None:
         if "env" in table.column_names:
-            raise UserError(f"--env {env}: {turns} has a column env; leave the option out")
+            raise UserError(f"--env {env}: {turns} has a column env already; leave the option out")
         table = table.append_column("env", [[env] * table.num_rows])
     if config.kind == "rule":
         _check_actions(table, turns, env)
@@ -142,7 +142,9 @@ def roles(
     output_file(out, (".html", ".htm"), reads=experiment_folders(results))
     shares = role_shares(layouts_below(results))
     if not shares.num_rows:
-        raise UserError(f"{results}: no role labels there; run a method that reads labels, or label with --ask role")
+        raise UserError(
+            f"{results}: no role labels in this folder; run a method that reads labels, or label with --ask role"
+        )
     write_page(shares, out)
     typer.echo(f"{out}: {shares.num_rows} rows, by environment, policy, round and outcome")
 

@@ -44,11 +44,13 @@ def page(
     wanted = pick(book, rollout, str(turns))
     other = pick(book, against, str(turns)) if against is not None else None
     if other is not None and (other == wanted or other not in book.siblings(wanted)):
-        raise UserError(f"--against {against}: not another rollout of the same group as {rollout}")
+        raise UserError(f"--against {against}: not in the group of {rollout}; give another rollout of that group")
     shown = show.split(",") if show else None
     for name in shown or ():
         if name not in book.credits:
-            raise UserError(f"--show {name}: there are no credits of that method{nearest(name, book.credits)}")
+            raise UserError(
+                f"--show {name}: no credits of this method{nearest(name, book.credits)}; add its table with --credits"
+            )
     write_page(book, wanted, against=other, out=out, shown=shown)
     print(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
@@ -72,6 +74,6 @@ def _named(paths: list[Path], *, by_method: bool = False) -> dict[str, Path]:
             methods = table.column("method").unique().to_pylist() if "method" in table.column_names else []
             name = str(methods[0]) if len(methods) == 1 else name
         if name in path_of:
-            raise UserError(f"{path}: '{name}' was given twice, first as {path_of[name]}")
+            raise UserError(f"{path}: '{name}' was given twice, first as {path_of[name]}; remove one")
         path_of[name] = path
     return path_of

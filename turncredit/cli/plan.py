@@ -141,7 +141,7 @@ def disk_lines(plan: Plan) -> list[str]:
     if not sizes:
         return []
     parts = ", ".join(f"{what} {size_of(size)}" for what, size in sizes.items() if size >= 1e6)
-    lines = [f"disk: {size_of(sum(sizes.values()))} at the most: {parts}"]
+    lines = [f"disk: {size_of(sum(sizes.values()))} at most: {parts}"]
     if plan.experiment.keep_policies == "all":
         last = Plan(plan.experiment.model_copy(update={"keep_policies": "last"}), plan.results)
         lines[0] += f"; with keep_policies: last {size_of(sum(resources.disk(last).values()))}"

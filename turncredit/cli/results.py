@@ -25,7 +25,7 @@ def sql(
     ] = "table",
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also artifacts that an experiment's configuration would not make.")
+        bool, typer.Option("--all", help="Include artifacts that the configuration would not make.")
     ] = False,
     file: Annotated[
         list[Path] | None,
@@ -56,7 +56,7 @@ def show(
         str, typer.Argument(help="METHOD/seedK/roundRR, a round's folder in the results, or a Parquet file of turns.")
     ],
     rollout: Annotated[
-        str | None, typer.Argument(help="GROUP/ROLLOUT; without it, all are listed, those with ground truth first.")
+        str | None, typer.Argument(help="GROUP/ROLLOUT. Without it all are listed, those with ground truth first.")
     ] = None,
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
@@ -110,7 +110,7 @@ def check(
         "results"
     ),
     repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what must be made again; the command of the run then makes it.")
+        bool, typer.Option("--repair", help="Remove the files that must be made again; then run the experiment.")
     ] = False,
 ) -> None:
     """Compare the artifacts with the configuration, and check the invariants of every round (docs/audit.md).
@@ -126,13 +126,13 @@ def check(
 def clean(
     results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
     stale: Annotated[
-        bool, typer.Option("--stale", help="What an experiment's present configuration would not make.")
+        bool, typer.Option("--stale", help="The artifacts that the current configuration would not make.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this option it is only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this option they are only listed.")] = False,
 ) -> None:
     """List or remove artifacts that an experiment's configuration would not make, with their metrics and logs.
 
-    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were asked for by path.
+    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were requested by path.
     """
     from turncredit.pipeline import integrity, locks
     from turncredit.pipeline.all_jobs import every_job
@@ -140,7 +140,7 @@ def clean(
     from turncredit.views.experiments import experiment_folders
 
     if not stale:
-        raise UserError("clean: say what to remove: --stale, artifacts that the configuration would not make")
+        raise UserError("clean: add --stale, to list the artifacts that the configuration would not make")
     count = 0
     for folder in experiment_folders(results):
         plan = plan_of(folder)
@@ -168,6 +168,8 @@ def track(results: Annotated[Path, typer.Argument(help="An experiment's folder, 
 
     experiment = read_config(results)
     if not experiment.tracking.enabled:
-        raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
+        raise UserError(
+            f"{results}/config.json: tracking.enabled is false, so nothing is sent to MLflow; set it to true"
+        )
     done = tracking.track(experiment=experiment, results=results, make_layout=expected_artifacts.current)
     print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} already there", file=sys.stderr)

@@ -28,7 +28,7 @@ def score_method(
         str | None, typer.Argument(help="A method's name, or FILE.py:FUNCTION.", show_default=False)
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Score each method that needs no judge, no learned model and no tree.")
+        bool, typer.Option("--all", help="Score all methods without a judge, a learned model or a tree.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write all numbers to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the card as one self-contained page.")] = None,
@@ -43,7 +43,7 @@ def score_method(
     if (method is None) == (not every):
         raise UserError("give one method, such as `turncredit score gigpo`, or --all")
     if markdown is not None and not every:
-        raise UserError("--markdown writes the leaderboard of all methods: give --all instead of a method")
+        raise UserError("--markdown writes the leaderboard of all methods; give --all instead of a method")
     for path, suffixes in ((json, (".json",)), (html, (".html", ".htm")), (markdown, (".md",))):
         if path is not None:
             output_file(path, suffixes)

@@ -1,4 +1,4 @@
-"""`turncredit status`: what of an experiment is done, running, queued or failed, and how long the rest takes."""
+"""`turncredit status`: which jobs of an experiment are done, running, queued or failed, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def lines_of(plan: Plan) -> list[str]:
         f"{count['queued']} queued, {len(failed)} failed"
         + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
         + (f", {count['submitted']} submitted" if count["submitted"] else "")
-        + (f", {outdated} to do again, with other settings or inputs than before" if outdated else ""),
+        + (f", {outdated} to do again because settings or inputs changed" if outdated else ""),
         *([f"{count['queued']} queued: {_counts(waits)}"] if waits else []),
         *([f"whether submitted jobs wait, run or are gone is not known: {silent}"] if count["submitted"] else []),
         "",

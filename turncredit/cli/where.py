@@ -40,8 +40,8 @@ def where(
     policy: Annotated[
         str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    round: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The run's seed.")] = 0,
+    round: Annotated[int, typer.Option(min=1, help="The round.")] = 1,
     configfile: ConfigfileOption = None,
     config: ConfigOption = None,
     results: ResultsOption = Path("results"),
@@ -56,8 +56,8 @@ def where(
     else:
         if artifact not in stage_of:
             raise UserError(
-                f"unknown artifact '{artifact}'{nearest(artifact, stage_of)}; the stages are {', '.join(stages())}; "
-                f"further artifacts are {', '.join(sorted({*made_by()} - {*stages()}))}"
+                f"unknown stage or artifact '{artifact}'{nearest(artifact, stage_of)}; choose one of the stages "
+                f"{', '.join(stages())}, or of the artifacts {', '.join(sorted({*made_by()} - {*stages()}))}"
             )
         plan, stage = plan_of(configfile, results, config, installed=False), stage_of[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
@@ -100,12 +100,14 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
         found = plan.keys_for(stage, turns, method) if method and not is_start(method) else None
         told_by_method = {*names} - {*CHOICES, "policy", "seed", "round", "judge"}
         if told_by_method and method and not is_start(method) and not stages()[stage].needed(plan, method):
-            raise UserError(f"{stage}: the method '{method}' does not need it, so there is no such job")
+            raise UserError(
+                f"{stage}: the method '{method}' does not need it, so there is no such job; name a method that does"
+            )
         keys = {**({} if found is None else found.keys), **keys}
         if stage == "label":
             keys.setdefault("judge", judge_name(plan.experiment.judge))
     elif policy is not None:
-        raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
+        raise UserError(f"{stage}: --policy does not apply to this stage; leave it out")
     missing = next((key for key in names if key not in keys), None)
     if missing:
         choices = CHOICES.get(missing) or [name for name, _ in dict.fromkeys(plan.experiment.runs())]
@@ -127,7 +129,7 @@ def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[
         return "warm_start"
     if ("method" in names or "policy" in names) and "method" not in keys:
         return "method"
-    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'})")
+    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'}); leave it out")
 
 
 def of_path(
@@ -143,7 +145,7 @@ def of_path(
         plan = Plan(read_config(folder), shown.parent)
         if plan.layout.root.name != folder.name:
             raise UserError(
-                f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
+                f"{folder}: has results of the experiment {plan.layout.root.name}; rename the folder to match"
             )
     else:
         plan = plan_of(configfile, results, config, installed=False)

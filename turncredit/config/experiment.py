@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
@@ -93,23 +94,27 @@ class Experiment(Closed):
         names = (*stages.stages(), ROUNDS) if resources else ()
         for name in resources if isinstance(resources, Mapping) else ():
             if name == "audit_model":
-                raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
+                raise ValueError("the stage audit_model is now called credit_model; write resources.credit_model")
             if name not in names:
-                raise ValueError(f"unknown stage '{name}'{nearest(name, names)}")
+                raise ValueError(f"unknown stage '{name}'{nearest(name, names)}; choose one of {', '.join(names)}")
         return resources
 
     @model_validator(mode="after")
     def _evaluated_rounds(self) -> Experiment:
         late = [round for round in self.eval.rounds or () if round > self.rounds]
         if late:
-            raise ValueError(f"eval.rounds names {late[0]}, but there are only {self.rounds} rounds")
+            raise ValueError(
+                f"eval.rounds has {late[0]}, but there are only {self.rounds} rounds; remove it, or set rounds to "
+                f"{late[0]}"
+            )
         return self
 
     @model_validator(mode="after")
     def _enough_games(self) -> Experiment:
         if self.rollout.tasks > self.tasks.train:
             raise ValueError(
-                f"rollout.tasks is {self.rollout.tasks}, but tasks.train has only {self.tasks.train} games for a round"
+                f"rollout.tasks is {self.rollout.tasks}, but there are only {self.tasks.train} training games; lower "
+                f"rollout.tasks, or set tasks.train to {self.rollout.tasks} or more"
             )
         rounds = self.eval_rounds()
         need = self.eval.games * (len(rounds) if self.eval.fresh else 1)
@@ -119,14 +124,18 @@ class Experiment(Closed):
                 f"evaluations need {need} held-out games{each}, but tasks.eval is {self.tasks.eval}; raise it to "
                 f"{need} or lower eval.games"
             )
-        if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("methods and seeds must not repeat")
+        for key in ("methods", "seeds"):
+            if twice := [one for one, count in Counter(getattr(self, key)).items() if count > 1]:
+                raise ValueError(f"{key} has {twice[0]!r} twice; remove one of them")
         return self
 
     @model_validator(mode="after")
     def _rounds_of_a_job(self) -> Experiment:
         if self.granularity != "round" and self.rounds_per_job != 1:
-            raise ValueError(f"rounds_per_job belongs to granularity round; granularity is {self.granularity}")
+            raise ValueError(
+                f"rounds_per_job is {self.rounds_per_job}, but granularity is {self.granularity}; set granularity to "
+                "round, or remove rounds_per_job"
+            )
         return self
 
     @model_validator(mode="after")
@@ -141,7 +150,10 @@ class Experiment(Closed):
         seeds = None if audit.seeds is None else tuple(self.seeds[0] if s == "first" else s for s in audit.seeds)
         for run in audited:
             if run not in runs:
-                raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
+                raise ValueError(
+                    f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}; choose a run that is "
+                    f"trained, as in 'audit={{run: {runs[0] if runs else 'METHOD'}}}'"
+                )
         for name, chosen, choices in (
             ("run", audited, runs),
             ("rounds", rounds, range(1, self.rounds + 1)),
@@ -149,9 +161,12 @@ class Experiment(Closed):
         ):
             missing = [number for number in chosen if number not in choices]
             if missing:
-                raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
+                allowed = f"1 to {self.rounds}" if name == "rounds" else ", ".join(map(str, choices))
+                raise ValueError(
+                    f"audit.{name} has {missing[0]}, but the experiment's {name} are {allowed}; choose from these"
+                )
             if len(set(chosen)) < len(chosen):
-                raise ValueError(f"audit.{name} must not repeat")
+                raise ValueError(f"audit.{name} has a value twice; remove one of them")
         filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds), "seeds": seeds}
         return self.model_copy(update={"audit": audit.model_copy(update=filled)})
 
@@ -226,7 +241,7 @@ class Experiment(Closed):
         """The agent that plays for `who` (see `start_of`). Raises UserError for a name that no agent has."""
         name = agent_name(self.start_of(who))
         if name is not None and name not in self.agents:
-            raise UserError(f"no agent is called '{name}'{nearest(name, self.agents)}; add it to `agents`")
+            raise UserError(f"unknown agent '{name}'{nearest(name, self.agents)}; add it to `agents`")
         return self.agent if name is None else self.agents[name]
 
     def agent_key(self, who: str) -> str:

@@ -33,7 +33,7 @@ def expanded(data: Mapping[str, Any]) -> dict[str, Any]:
         for method, its in grids.get(name, [(name, entry)]):
             if method in methods:
                 raise ValueError(
-                    f"define.{name}: there are two methods '{method}'; the values of a grid can have names, "
+                    f"define.{name}: two methods are called '{method}'; give the values of the grid names, "
                     "KEY: {NAME: VALUE}"
                 )
             methods[method] = its
@@ -78,7 +78,7 @@ def combinations(grid: Any, where: str) -> Iterator[tuple[list[str], list[tuple[
         if not isinstance(values, list | tuple | Mapping) or not values:
             raise ValueError(f"{where}.{key}: give a list of values, or a mapping of names to values")
         if isinstance(values, Mapping) and not all(type(name) in (str, int, float) for name in values):
-            raise ValueError(f"{where}.{key}: names of values are words or numbers (in YAML on and off need quotes)")
+            raise ValueError(f"{where}.{key}: a value's name must be a word or a number; put on and off in quotes")
     for combination in itertools.product(*(_named(str(key), values) for key, values in grid.items())):
         yield [label for _, label, _ in combination], [(key, value) for key, _, value in combination]
 
@@ -88,8 +88,8 @@ def _check_key(key: str, where: str) -> None:
     if (block in _BLOCKS and inside) or key in _ALONE:
         return
     raise ValueError(
-        f"{where}: '{key}' is not a key of a method: a grid varies {', '.join(_ALONE)}, and keys of "
-        f"{', '.join(_BLOCKS)}; any other key is varied by a sweep of experiments (docs/configuration.md)"
+        f"{where}: '{key}' is not a key of a method; a grid varies {', '.join(_ALONE)}, and keys of "
+        f"{', '.join(_BLOCKS)}. Vary any other key in a sweep of experiments (docs/configuration.md)"
     )
 
 

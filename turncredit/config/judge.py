@@ -68,7 +68,7 @@ class JudgeConfig(Closed):
     @model_validator(mode="after")
     def _only_for_a_model(self) -> JudgeConfig:
         if self.serve is not None and self.kind != "llm":
-            raise ValueError("serve starts a server for an LLM judge; set kind to llm")
+            raise ValueError("serve starts a server for an LLM judge, but kind is rule; set kind to llm")
         if not self.evidence and self.kind != "llm":
             raise ValueError("evidence false is a wording for an LLM judge; set kind to llm")
         return self

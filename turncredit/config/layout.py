@@ -78,7 +78,7 @@ def artifact(name: str) -> Artifact:
     """The kind of artifact called `name`. Raises UserError with the nearest name."""
     kinds = artifacts()
     if name not in kinds:
-        raise UserError(f"unknown artifact '{name}'{nearest(name, kinds)}; there are {', '.join(kinds)}")
+        raise UserError(f"unknown artifact '{name}'{nearest(name, kinds)}; choose one of {', '.join(kinds)}")
     return kinds[name]
 
 

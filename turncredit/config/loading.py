@@ -36,13 +36,13 @@ def from_mapping(
         for name, entry in experiment.define.items():
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):  # as in paths (turncredit/config/layout.py)
                 raise UserError(
-                    f"{where}: define.{name}: a method's name has letters, digits and underscores only, of ASCII, "
-                    "and begins with a letter"
+                    f"{where}: define.{name}: a method's name must begin with a letter and have only ASCII letters, "
+                    "digits and underscores; rename it"
                 )
             if is_start(name):
                 raise UserError(
-                    f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are those of warm starts; "
-                    "give the method another name"
+                    f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are reserved for warm starts; "
+                    "rename the method"
                 )
             for section in get_args(Section):
                 if getattr(entry, section):
@@ -162,19 +162,21 @@ def _check_agents(experiment: Experiment, where: str) -> None:
     agents = experiment.agents
     for name in agents:
         if not re.fullmatch("[A-Za-z0-9_]+", name):
-            raise UserError(f"{where}: agents.{name}: an agent's name has letters, digits and underscores only")
+            raise UserError(
+                f"{where}: agents.{name}: an agent's name must have only letters, digits and underscores; rename it"
+            )
     for method, entry in experiment.define.items():
         if entry.agent is not None and entry.agent not in agents:
             raise UserError(
                 f"{where}: define.{method}.agent is '{entry.agent}', which is not one of agents"
-                f"{nearest(entry.agent, agents)}; leave it out for the experiment's own agent"
+                f"{nearest(entry.agent, agents)}; add it to agents, or leave it out for the experiment's own agent"
             )
     for method in experiment.methods:
         starts = [SFT, *map(start_name, agents)]
         if is_start(method) and method not in starts:
             raise UserError(
-                f"{where}: methods: '{method}' is the name of an agent's warm start, and there is no such agent"
-                f"{nearest(method, starts)}; name one of agents, or a method"
+                f"{where}: methods: '{method}' names the warm start of an agent that does not exist"
+                f"{nearest(method, starts)}; name an agent of `agents`, or a method"
             )
 
 
@@ -206,7 +208,7 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix
     if first["type"] == "extra_forbidden":
         hint = nearest(path[-1], _keys_at(model, path[:-1]))
         if not hint and path[0] == "define" and len(path) == 3:
-            hint = f"; a parameter of the method stands under params: define.{path[1]}.params.{path[2]}"
+            hint = f"; write a parameter of the method under params: define.{path[1]}.params.{path[2]}"
         return f"{where}: unknown key '{key}'{hint}{tail}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]

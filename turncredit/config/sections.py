@@ -41,7 +41,7 @@ class _SettingsByName(Closed):
         owner = f"the name that {name} declares" if own_file(name) else f"'{name}'"
         for key, value in data.items():
             if key == "settings":
-                raise ValueError(f"settings are now under the name of their owner: write {owner} instead of 'settings'")
+                raise ValueError(f"settings are now under their owner's name; write {owner} instead of 'settings'")
             if key not in cls.model_fields and not isinstance(value, Mapping):
                 hint = nearest(str(key), cls.model_fields) or f"; if it is a setting, write it under {owner}"
                 raise ValueError(f"unknown key '{key}'{hint}")
@@ -107,13 +107,13 @@ class TasksConfig(Closed):
     @classmethod
     def _several_different(cls, value: str | list[str]) -> str | list[str]:
         if isinstance(value, list) and (len(value) < 2 or len(set(value)) < len(value)):
-            raise ValueError("a list of splits has at least two, each once; write a single split without brackets")
+            raise ValueError("a list of splits needs two or more different ones; write a single split without brackets")
         return value
 
     @model_validator(mode="after")
     def _demos_have_a_split(self) -> TasksConfig:
         if self.demos is not None and self.demo_split is None:
-            raise ValueError("demos: only demonstrations with a split of their own have games to count; set demo_split")
+            raise ValueError("demos counts the games of demo_split, which is not set; set demo_split, or remove demos")
         return self
 
 
@@ -140,7 +140,7 @@ class AgentConfig(_SettingsByName):
     def _no_old_keys(cls, data: Any) -> Any:
         for key in ("history", "show_admissible"):
             if isinstance(data, Mapping) and key in data:
-                raise ValueError(f"{key} is now a setting of the window agent: write agent.window.{key}")
+                raise ValueError(f"{key} is now a setting of the window agent; write agent.window.{key}")
         return data
 
     @property
@@ -180,9 +180,9 @@ class ScratchConfig(Closed):
     @model_validator(mode="after")
     def _heads_fit(self) -> ScratchConfig:
         if self.hidden % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide hidden ({self.hidden})")
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}); change one")
         if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads}); change one")
         if self.hidden // self.heads % 2:
             raise ValueError(
                 f"a head has hidden / heads = {self.hidden // self.heads} dimensions; rotary positions need an even "
@@ -395,11 +395,11 @@ class EvalConfig(Closed):
     def _primary_is_a_mode(self) -> EvalConfig:
         names = [mode.name for mode in self.modes]
         if self.primary not in names:
-            raise ValueError(f"primary '{self.primary}' is not one of the modes {names}")
+            raise ValueError(f"primary is '{self.primary}', which is not a mode; choose one of {', '.join(names)}")
         if len(set(names)) < len(names):
-            raise ValueError(f"two of the modes have the same name: {names}")
+            raise ValueError(f"two modes have the same name ({', '.join(names)}); rename one of them")
         if self.rounds is not None and len(set(self.rounds)) < len(self.rounds):
-            raise ValueError("rounds must not repeat")
+            raise ValueError("rounds has a value twice; remove one of them")
         return self
 
 
@@ -526,7 +526,7 @@ class TrackingConfig(Closed):
         kind, mark, _ = (self.uri or "").partition(":")
         if self.uri is not None and (not self.uri.strip() or (mark and kind.partition("+")[0].lower() not in STORES)):
             hint = nearest(kind, STORES)
-            raise ValueError(f"uri is of no kind that MLflow knows{hint}; it begins with one of {', '.join(STORES)}")
+            raise ValueError(f"uri is not a store that MLflow knows{hint}; begin it with one of {', '.join(STORES)}")
         if "@" in urlsplit(self.uri or "").netloc:
             raise ValueError(
                 "uri must not contain a name or a password: jobs write their configuration to files; set "

@@ -140,14 +140,14 @@ def stages() -> dict[str, Stage]:
         ordered[stage.name] = stage
         waiting += followers.pop(stage.name, [])
     if followers:
-        raise ValueError(f"no stage is called {', '.join(map(str, followers))}, after which others are said to follow")
+        raise ValueError(f"stages follow {', '.join(map(str, followers))}, which no stage is called; correct `after`")
     return ordered
 
 
 def stage(name: str) -> Stage:
     """The stage called `name`. Raises UserError with the nearest name."""
     if name not in stages():
-        raise UserError(f"unknown stage '{name}'{nearest(name, stages())}; there are {', '.join(stages())}")
+        raise UserError(f"unknown stage '{name}'{nearest(name, stages())}; choose one of {', '.join(stages())}")
     return stages()[name]
 
 

@@ -35,12 +35,12 @@ def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> di
         experiment = "_".join([str(data.get("experiment", name)), *listed, *labels])
         if experiment in out:
             raise ValueError(
-                f"sweep: there are two experiments '{experiment}'; values can have names, KEY: {{NAME: VALUE}}"
+                f"sweep: two experiments are called '{experiment}'; give their values names, KEY: {{NAME: VALUE}}"
             )
         if len(experiment) > _LONGEST:
             raise ValueError(
-                f"sweep: the name '{experiment[:40]}...' has {len(experiment)} characters; give the values short "
-                "names, KEY: {NAME: VALUE}"
+                f"sweep: the name '{experiment[:40]}...' has {len(experiment)} characters, more than {_LONGEST}; give "
+                "the values short names, KEY: {NAME: VALUE}"
             )
         own = (with_value({}, key.split("."), value) for key, value in values)
         out[experiment] = merge({"experiment": experiment}, changed, *own)
@@ -70,15 +70,15 @@ def _check_keys(given: Collection[str], keys: Collection[str], where: str) -> No
         first = key.partition(".")[0]
         if first not in keys or first in _NOT_VARIED:
             raise ValueError(
-                f"{where}: '{key}' is not a key that can be varied; write one of a configuration, with those of blocks "
-                "after a dot: policy.scratch.hidden: [64, 128]"
+                f"{where}: '{key}' is not a key that can vary; write a key of the configuration, and put a dot between "
+                "a block and its key: policy.scratch.hidden: [64, 128]"
             )
 
 
 def _check_independent(grid: Collection[str], where: str) -> None:
     for one, other in pairs(map(str, grid), 2):
         if f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}."):
-            raise ValueError(f"{where}: '{one}' and '{other}' are not independent, one is inside the other")
+            raise ValueError(f"{where}: one of '{one}' and '{other}' is inside the other; vary only one of them")
 
 
 def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, Any]:
@@ -87,17 +87,19 @@ def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[s
     sweep = data.get("sweep")
     only = sweep.get("only") if isinstance(sweep, Mapping) else None
     if not by_name and only is not None:
-        raise ValueError(f"sweep.only is '{only}', and there is no sweep to choose from; give the file that has it")
+        raise ValueError(
+            f"sweep.only is '{only}', but there is no sweep; add the file that has it, or remove sweep.only"
+        )
     if not by_name:
         return {}
     if only is None:
         count = f"{len(by_name)} experiment{'s' * (len(by_name) > 1)}"
         raise ValueError(
-            f"sweep: this stands for {count} ({', '.join(by_name)}); `turncredit run` with the same options runs one "
-            "after another, --config 'sweep={only: NAME}' chooses one"
+            f"sweep: the configuration has {count} ({', '.join(by_name)}); choose one with --config "
+            "'sweep={only: NAME}', or run them one after another with `turncredit run`"
         )
     if only not in by_name:
-        raise ValueError(f"sweep.only is '{only}'; the experiments are {', '.join(by_name)}")
+        raise ValueError(f"sweep.only is '{only}', which is not in the sweep; choose one of {', '.join(by_name)}")
     return by_name[only]
 
 

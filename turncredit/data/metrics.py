@@ -16,12 +16,12 @@ def read_metrics(path: Path) -> dict:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again to remake it") from None
+        raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again") from None
     absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
     if absent:
-        raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
+        raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again")
     if "hash" in data and data["hash"] != metrics_hash(data):
-        raise UserError(f"{path}: changed since it was written; delete it and run again to remake it")
+        raise UserError(f"{path}: changed since it was written; delete it and run again")
     return data
 
 

@@ -30,7 +30,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
     points = installed(group).get(name, ())
     if not points:
         names = sorted({*built_in, *installed(group)})
-        raise UserError(f"unknown {kind} '{name}'{nearest(name, names)}; there are: {', '.join(names)}")
+        raise UserError(f"unknown {kind} '{name}'{nearest(name, names)}; choose one of {', '.join(names)}")
     if len(points) > 1:
         packages = ", ".join(_package(point) for point in points)
         raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; uninstall all but one")

@@ -10,7 +10,7 @@ import numpy as np
 def derive_seed(*parts: str | int) -> int:
     """A 63-bit seed from the parts, the same on every machine: `derive_seed(seed, "rollout", round)`.
 
-    Parts are told apart by type and position: `("a", 1)`, `("a", "1")` and `("a1",)` give different seeds.
+    Parts differ by type and position: `("a", 1)`, `("a", "1")` and `("a1",)` give different seeds.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

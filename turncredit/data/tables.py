@@ -243,7 +243,7 @@ def read(
         if meta and meta["schema_version"] != SCHEMAS[name][0]:
             raise TableError(
                 f"{path}: schema version {meta['schema_version']} of '{name}', but this version of turncredit reads "
-                f"{SCHEMAS[name][0]}; delete the file and run again to remake it"
+                f"{SCHEMAS[name][0]}; delete the file and run again"
             )
     have = file.schema_arrow.names
     for column in columns or ():

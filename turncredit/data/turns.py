@@ -384,7 +384,7 @@ def check_logprobs(table: pa.Table, where: str) -> None:
         turn = ", ".join(f"{key} {table.column(key)[row].as_py()!r}" for key in KEYS)
         raise UserError(
             f"{where}: a token's log-probability is {logprob_L[bad[0]]:g} at {turn} ({len(bad)} such tokens); it is a "
-            "finite number of at most 0, so the table is damaged: sample these turns again"
+            "finite number of at most 0, so the table is damaged; sample these turns again"
         )
 
 

@@ -34,7 +34,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}: not a text file in UTF-8 (byte {error.start}), so it is no configuration; check the path"
+            f"{path}: not a UTF-8 text file (byte {error.start}), so it cannot be a configuration; check the path"
         ) from None
     try:
         data = json.loads(text, object_pairs_hook=_unique_pairs) if kind == "JSON" else yaml.load(text, _StrictLoader)
@@ -52,7 +52,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     if data is None:
         raise UserError(f"{path}: this configuration file is empty; give it a key, or leave the file out")
     if not isinstance(data, dict):
-        raise UserError(f"{path}: a configuration holds keys and values, not a {type(data).__name__}")
+        raise UserError(f"{path}: a configuration must hold keys and values, not a {type(data).__name__}")
     return data
 
 
@@ -62,7 +62,7 @@ def read_entry(entry: str) -> dict[str, Any]:
     block, dot, rest = key.partition(".")
     if dot and equals:
         inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
-        raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
+        raise UserError(f"--config {entry}: write a key of a block inside it: --config '{block}={{{inner}}}'")
     if not equals:
         raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
     try:

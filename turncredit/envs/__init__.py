@@ -31,12 +31,12 @@ def load(name: str) -> Environment:
         return _from_file(*own)
     if name in builtin() and find(name).open_task is None:  # type: ignore[union-attr]
         raise UserError(
-            f"environment '{name}': only tables made elsewhere can be judged, none played; take {', '.join(playable())}"
+            f"environment '{name}' cannot be played, only its tables judged; choose one of {', '.join(playable())}"
         )
     if name not in names():
         choices = playable()
         raise UserError(
-            f"unknown environment '{name}'{nearest(name, choices)}; there are: {', '.join(choices)}, or a file "
+            f"unknown environment '{name}'{nearest(name, choices)}; choose one of {', '.join(choices)}, or a file "
             "of your own such as my_env.py"
         )
     environment = find(name)

@@ -155,7 +155,7 @@ def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str,
         if key in rows:
             raise UserError(f"{where}: group {key[0]!r}, rollout {key[1]!r}, turn {key[2]} occurs more than once")
         if row["role"] is not None and row["role"] not in ROLES:
-            raise UserError(f"{where}: '{row['role']}' is not a role; roles are {', '.join(ROLES)}")
+            raise UserError(f"{where}: '{row['role']}' is not a role; choose one of {', '.join(ROLES)}")
         rows[key] = row
     return rows
 

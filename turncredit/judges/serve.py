@@ -31,10 +31,10 @@ def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
     Raises UserError if the server cannot be started, dies, or is not healthy within `serve.health_timeout` seconds.
     """
     if config.serve is None:
-        raise UserError("judge.serve is not set, so there is no server to start")
+        raise UserError("judge.serve is not set; set it to start a server")
     port = _free_port()
     if shutil.which(config.serve.python) is None:
-        raise UserError(f"judge.serve: there is no '{config.serve.python}' to run; name an interpreter with vLLM")
+        raise UserError(f"judge.serve: '{config.serve.python}' is not found; name an interpreter that has vLLM")
     command = [
         *(sys.executable, "-m", "turncredit.data.process_lifetime", config.serve.python),
         *("-m", "vllm.entrypoints.openai.api_server", "--model", config.model),

@@ -57,7 +57,7 @@ def maker(plan: Plan, path: str) -> Step | None:
         return None
     step = step_of(path.removeprefix(root))
     if step is None:
-        raise UserError(f"{path}: no stage makes it")
+        raise UserError(f"{path}: no stage writes this; check the path")
     return step
 
 

@@ -153,7 +153,7 @@ def _agent(experiment: Experiment, key: str, config: AgentConfig) -> Iterator[st
     if prompt is not None and longest is not None and prompt + response > longest:
         yield (
             f"{key}.{config.owner}.max_prompt_tokens is {prompt} and {key}.max_response_tokens {response}, but the "
-            f"model has {longest} positions; lower one of them, or take a model with more"
+            f"model has {longest} positions; lower one of them, or use a model with more"
         )
 
 
@@ -164,7 +164,7 @@ def _plays(experiment: Experiment, environment: Environment, start: str) -> Iter
     agent.check_actions(environment.multiline, environment.name, key)
     if agent.plays is not None and not agent.plays(environment.words):
         yield (
-            f"{key}: '{agent.name}' has no prompt for '{environment.name}'; take another agent ({key}.name), such as "
+            f"{key}: '{agent.name}' has no prompt for '{environment.name}'; choose another agent ({key}.name), such as "
             "window"
         )
 
@@ -178,7 +178,7 @@ def _warm_start(experiment: Experiment, environment: Environment, start: str) ->
     if missing and learns:
         yield (
             f"{key}: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, which the "
-            f"expert of '{experiment.env.name}' does not write; take another agent, or no warm start (sft.epochs: 0)"
+            f"expert of '{experiment.env.name}' does not write; choose another agent, or no warm start (sft.epochs: 0)"
         )
     settings = agent.Settings.model_validate(config.chosen().settings)
     if learns and isinstance(settings, window.Settings) and settings.think:
@@ -245,12 +245,12 @@ def _audit(experiment: Experiment, environment: Environment) -> Iterator[str]:
     for run in experiment.audit.runs if experiment.audit.rounds else ():
         if trials(experiment, run) > 1:
             agent, instead = _agent_and_change(experiment, run)
-            yield f"audit.rounds: '{agent}' plays several trials, an audit reads one; set it to [] or {instead}"
+            yield f"audit.rounds: '{agent}' plays several trials, but an audit reads one; set it to [] or {instead}"
 
 
 def _agent_and_change(experiment: Experiment, run: str) -> tuple[str, str]:
     agent = agents.load(experiment.agent_of(run).name)
-    return agent.name, f"take another agent ({experiment.agent_key(run)}.name)"
+    return agent.name, f"choose another agent ({experiment.agent_key(run)}.name)"
 
 
 def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
@@ -262,8 +262,8 @@ def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
         agent, instead = _agent_and_change(experiment, name)
         for what in reads:
             yield (
-                f"methods: '{name}' reads {what}, that of one trial, and '{agent}' plays several; {instead}, or "
-                "another method"
+                f"methods: '{name}' reads {what} of a single trial, but '{agent}' plays several; {instead}, or another "
+                "method"
             )
     for run in one.runs if method.scorer == "hindsight" else ():
         player, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
@@ -295,7 +295,7 @@ def _demonstrations(experiment: Experiment, environment: Environment) -> Iterato
     if "expert" not in have:
         if experiment.sft.epochs or experiment.policy.source == "scratch":
             yield (
-                f"demos: demonstrations need {_lacks(environment, 'expert')}; without any, take a pretrained model "
+                f"demos: demonstrations need {_lacks(environment, 'expert')}; without any, use a pretrained model "
                 "(policy.source) and set sft.epochs to 0"
             )
         return
@@ -327,8 +327,8 @@ def _processes(experiment: Experiment) -> Iterator[str]:
     }
     for conflict in (name for name, present in wrong.items() if present and policy.train_gpus > 1):
         yield (
-            f"policy.train_gpus is {policy.train_gpus}, which goes with AdamW in float32 and one shard a GPU, but "
-            f"there is {conflict}; change it, or set train_gpus to 1"
+            f"policy.train_gpus is {policy.train_gpus}, which needs AdamW in float32 and one shard a GPU, but "
+            f"the configuration has {conflict}; change it, or set train_gpus to 1"
         )
     rollouts = [experiment.rollout, *(experiment.section_for(name, "rollout") for name in experiment.trained())]
     processes = max(rollout.processes for rollout in rollouts)
@@ -427,8 +427,7 @@ def _forks(experiment: Experiment, one: Credited) -> Iterator[str]:
     side = [*one.method.needs, *measures_read(one.method)] if one.forks is not None else []
     if side:
         yield (
-            f"methods: '{one.name}' credits forks, and its part that reads {side[0]} has none for their turns; take "
-            "that part away"
+            f"methods: '{one.name}' credits forks, whose turns have no {side[0]}; remove the part that reads {side[0]}"
         )
     if one.forks is not None and one.name in compared_methods(experiment):
         yield (

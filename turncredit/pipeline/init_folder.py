@@ -44,7 +44,7 @@ def init(folder: str | Path) -> list[str]:
     contents = {**workflow_files(), "README.md": README.encode(), ".gitignore": GITIGNORE.encode()}
     taken = next((path for name in contents if (path := _in_the_way(folder, name))), None)
     if taken:
-        raise UserError(f"{taken}: exists already; turncredit init does not overwrite files; choose another folder")
+        raise UserError(f"{taken}: exists already, and turncredit init overwrites no files; choose another folder")
     try:
         for name, content in contents.items():
             write_bytes(folder / name, content)
@@ -64,7 +64,7 @@ def workflow_files() -> dict[str, bytes]:
         found = {pattern: list(CHECKOUT.glob(pattern)) for pattern in patterns}
         lacking = [pattern for pattern in patterns if not found[pattern]]
         if lacking:
-            raise UserError(f"{CHECKOUT}: no {lacking[0]}, one of the workflow's files; install turncredit again")
+            raise UserError(f"{CHECKOUT}: the workflow's file {lacking[0]} is missing; install turncredit again")
         root, paths = CHECKOUT, [path for several in found.values() for path in several]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
     for name, content in files.items():

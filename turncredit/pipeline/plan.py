@@ -186,7 +186,7 @@ class Plan:
             return self.experiment.section_for(policy, "rollout")
         if policy not in self.samplings:
             raise UserError(
-                f"no method samples as '{policy}' says{nearest(policy, self.samplings)}; there are "
+                f"unknown sampling '{policy}'{nearest(policy, self.samplings)}; choose one of "
                 f"{', '.join(self.samplings)}"
             )
         return self.samplings[policy]

@@ -69,7 +69,7 @@ def cut_short(metrics: Mapping[str, float]) -> str | None:
         return None
     return (
         f"{full} of {int(metrics['rollouts'])} rollouts ended as failures because their contexts had become longer "
-        "than the model can read; shorten what the agent shows, or take a model with more positions"
+        "than the model can read; shorten what the agent shows, or use a model with more positions"
     )
 
 

@@ -330,12 +330,12 @@ def check_gpu(stage: str, asked: int) -> None:
         if asked > 1 and (seen := torch.cuda.device_count()) < asked:
             raise UserError(
                 f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
-                f"{visible}); mend the node, or give resources.{stage}.gpu as many as there are"
+                f"{visible}); fix the node, or give resources.{stage}.gpu as many as there are"
             )
         return
     build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
     raise UserError(
         f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
-        f"({build}; CUDA_VISIBLE_DEVICES: {visible}); mend the environment or the node, or set "
+        f"({build}; CUDA_VISIBLE_DEVICES: {visible}); fix the environment or the node, or set "
         f"resources.{stage}.gpu to 0"
     )

@@ -174,7 +174,7 @@ def check_configuration(arguments: list[str]) -> list[dict[str, Any]]:
         raise UserError(f"--cores {cores}: give a number of cores from 1, or all")
     for name in set(arguments) - set(files):
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
-            raise UserError(f"{name}: a configuration is given as an option: --configfile {name}")
+            raise UserError(f"{name}: give a configuration as an option, --configfile {name}")
     if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
         read.append(read_mapping(CONFIG))
     return read

@@ -37,7 +37,7 @@ def base_folder(folder: str | Path) -> Path:
         return folder
     record = folder / POLICY_FILE
     if not record.exists():
-        raise UserError(f"{folder}: an adapter without {POLICY_FILE}, which names its base model")
+        raise UserError(f"{folder}: the adapter lacks {POLICY_FILE}, which names its base model; save it again")
     return (folder / json.loads(record.read_text())["base"]).resolve()
 
 

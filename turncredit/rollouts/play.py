@@ -135,7 +135,7 @@ class ActiveRollout:
             raise UserError(
                 f"task '{task['task_id']}': the first prompt has {len(self.prompt.ids)} tokens and a "
                 f"response up to {self.max_new}, more than the model can read (max_position_embeddings); shorten what "
-                "the agent shows or agent.max_response_tokens, or take a model with more positions"
+                "the agent shows or agent.max_response_tokens, or use a model with more positions"
             )
 
     def continue_from(self, checkpoint: Checkpoint) -> None:

@@ -103,7 +103,7 @@ def check_positions(sequences: Sequence[TokenSequence], positions: int | None, t
         raise UserError(
             f"{where}: for a second pass the context of {keys_of(turns, int(longest.turn.max()))} has "
             f"{len(longest.ids)} tokens, and the model can read {positions} (max_position_embeddings); shorten what "
-            "the agent shows, or take a model with more positions"
+            "the agent shows, or use a model with more positions"
         )
 
 

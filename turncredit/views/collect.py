@@ -122,7 +122,7 @@ def _checked(layout: Layout, view: str) -> pa.Table | None:
             if key in table.column_names:
                 if view == "evals" and len(table) and table.column(key).unique().to_pylist() != [value]:
                     said = table.column(key)[0].as_py()
-                    raise UserError(f"{located.path}: its column '{key}' is {said!r}; was the file moved?")
+                    raise UserError(f"{located.path}: its column '{key}' is {said!r}; move the file back to its place")
                 table = table.drop_columns(key)
             table = table.append_column(key, pa.array([value] * len(table)))
         parts.append(table)

@@ -70,7 +70,7 @@ def read_config(folder: str | Path) -> Experiment:
             f"{folder}: not an experiment's folder (no {path.name}); give that of an experiment that has been run"
         ) from None
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); delete it and run Snakemake again to remake it") from None
+        raise UserError(f"{path}: not valid JSON ({error}); delete it and run again") from None
     return from_mapping(data, str(path))
 
 

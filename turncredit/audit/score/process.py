@@ -36,7 +36,7 @@ class World:
     step         the outcomes of an action
     observe      what the agent is shown of a state; states may look alike
     logit        the policy's preference: it is a softmax over a state's actions, with parameters of its own in each
-                 state (an agent that knows its history tells apart states that look alike)
+                 state (an agent that knows its history distinguishes states that look alike)
     progress     the share of the goal that is reached in a state; None where the world does not measure it
     distance     the actions that are still needed, -1 where the goal is out of reach; None as for `progress`
     refuses      whether an action is refused: it only costs the turn

@@ -93,7 +93,7 @@ class Along:
     chance: float
 
     def cosine(self, mean_D: np.ndarray) -> float:
-        """The cosine; NaN where m is not told apart from zero."""
+        """The cosine; NaN where m is not distinguishable from zero."""
         energy = float(mean_D @ mean_D) - self.chance
         if energy <= max(ZERO**2, self.chance):
             return np.nan

@@ -68,7 +68,7 @@ def dead(density: float = DENSITY) -> World:
     Raises UserError for a density outside (0, 1].
     """
     if not 0 < density <= 1:
-        raise UserError(f"a density of decisive turns is above 0 and at most 1, not {density:g}")
+        raise UserError(f"a density of decisive turns must be above 0 and at most 1, not {density:g}")
     count = max(round(density * DEAD_TURNS), 1)
     decisive = frozenset(int((place + 0.5) * DEAD_TURNS / count) for place in range(count))
     return chain("dead", f"{count} of {DEAD_TURNS} turns decide, the others change nothing", DEAD_TURNS, decisive, 0.8)

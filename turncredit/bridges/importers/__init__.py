@@ -136,15 +136,17 @@ def _chosen(options: Options) -> dict[str, Any]:
 def _check(name: str | None, options: Options) -> None:
     """Raises UserError for an unknown format or template, and for keys of `--map` that the format has no use for."""
     if name is not None and name not in FORMATS:
-        raise UserError(f"--from {name}: unknown format{nearest(name, FORMATS)}; there are {', '.join(FORMATS)}")
+        raise UserError(f"--from {name}: unknown format{nearest(name, FORMATS)}; choose one of {', '.join(FORMATS)}")
     if options.template is not None and options.template not in TEMPLATES:
-        known = f"{nearest(options.template, TEMPLATES)}; there are {', '.join(TEMPLATES)}"
+        known = f"{nearest(options.template, TEMPLATES)}; choose one of {', '.join(TEMPLATES)}"
         raise UserError(f"--template {options.template}: unknown template{known}")
     takes = jsonl.KEYS if name is None else tuple(dict.fromkeys((*FORMATS[name].takes, *OVERRIDES)))
     for key in options.mapping:
         if key not in takes:
             what = name or "import"
-            raise UserError(f"--map {key}: {what} has no such key{nearest(key, takes)}; it takes {', '.join(takes)}")
+            raise UserError(
+                f"--map {key}: {what} has no such key{nearest(key, takes)}; choose one of {', '.join(takes)}"
+            )
 
 
 def _rollouts(
@@ -182,7 +184,7 @@ def _check_mapped(report: Report, mapping: Mapping[str, str]) -> None:
         if report.fields and key not in report.mapped:
             raise UserError(
                 f"--map {key}={name}: no record has '{name}'{nearest(name, report.fields)}; "
-                f"there are {', '.join(list(report.fields)[:8])}"
+                f"choose one of {', '.join(list(report.fields)[:8])}"
             )
 
 
@@ -271,7 +273,10 @@ def expand(paths: Sequence[Path]) -> list[Source]:
             continue
         below = [file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file()]
         if not below:
-            raise UserError(f"{path}: no file that ends with {' or '.join(sorted(ENDINGS))} in this folder")
+            raise UserError(
+                f"{path}: no file that ends with {' or '.join(sorted(ENDINGS))} in this folder; "
+                "give one that has such files"
+            )
         file_paths += sorted(below, key=_natural)
     files = list(dict.fromkeys(path.resolve() for path in file_paths))
     parts = 1

@@ -30,7 +30,7 @@ def expression(pattern: str | None, tag: str | None) -> re.Pattern[str] | None:
     try:
         return None if pattern is None else re.compile(pattern, re.MULTILINE)
     except re.error as error:
-        raise UserError(f"--action {pattern}: not a regular expression ({error})") from None
+        raise UserError(f"--action {pattern}: not a regular expression ({error}); correct it") from None
 
 
 def action_in(text: str, pattern: re.Pattern[str]) -> str | None:

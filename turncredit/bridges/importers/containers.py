@@ -1,7 +1,7 @@
 """Records in any container: JSON lines, a JSON array, one or several objects over many lines, Parquet, a ZIP archive.
 
-The container is told by the first bytes, never by the ending: files may be compressed (gzip, bzip2, xz), begin with a
-byte order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
+The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz), begin with a byte
+order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
 long or no object is a skip of the report. An array or a file whose objects are the messages of one conversation is one
 record.
 """
@@ -97,7 +97,9 @@ def _members(path: Path, report: Report) -> Iterator[Record]:
             )
         samples = [member for member in members if member.filename.startswith("samples/")]
         if not samples and any(member.filename in ("header.json", "_journal/start.json") for member in members):
-            raise UserError(f"{path}: a log of Inspect without samples: none had ended, or they were not logged")
+            raise UserError(
+                f"{path}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
+            )
         known = [member for member in members if Path(member.filename).suffix in ENDINGS]
         for member in samples or known:
             yield from _member(archive, member, f"{path}!{member.filename}", report)

@@ -39,7 +39,10 @@ class Rewards:
     def give(self, rollout: Rollout, report: Report) -> None:
         """Give a rollout its reward. Raises UserError for records that are turns."""
         if rollout.part:
-            raise UserError(f"--rewards {self.path}: records of these files are turns, which hold their rewards")
+            raise UserError(
+                f"--rewards {self.path}: records of these files are turns, which hold their rewards; "
+                "leave --rewards out"
+            )
         ids = [("rollout", rollout.group_id, rollout.rollout_id), ("rollout", rollout.rollout_id)]
         ids += [("task", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
         ids += [("rollout", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
@@ -58,7 +61,7 @@ class Rewards:
         if not self._used:
             some = next(iter(self._by_id))
             raise UserError(
-                f"--rewards {self.path}: none of its {len(self._by_id)} ids is that of a rollout; the first is "
+                f"--rewards {self.path}: none of its {len(self._by_id)} ids belongs to a rollout; the first is "
                 f"{some[-1]!r}. `turncredit import --look` shows the ids of rollouts"
             )
         for _ in self._by_id.keys() - self._used:
@@ -72,7 +75,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             table = pyarrow.csv.read_csv(path)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise UserError(f"--rewards {path}: not a table in CSV ({str(error).splitlines()[0][:100]})") from None
+            raise UserError(
+                f"--rewards {path}: not a CSV table ({str(error).splitlines()[0][:100]}); give another file"
+            ) from None
         yield from ((f"{path}:{number + 2}", row) for number, row in enumerate(table.to_pylist()))
         return
     report = Report(strict=True)

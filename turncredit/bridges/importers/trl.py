@@ -80,7 +80,10 @@ def _rewards(path: str, names: list[str], reward: str | None) -> list[str]:
         )
     for name in reward.split(","):
         if name not in names:
-            raise UserError(f"{path}: --map reward={reward}: there is no column '{name}'{nearest(name, others)}")
+            raise UserError(
+                f"{path}: --map reward={reward}: there is no column '{name}'{nearest(name, others)}; "
+                f"choose one of {', '.join(others) or 'none'}"
+            )
     return reward.split(",")
 
 

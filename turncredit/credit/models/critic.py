@@ -52,7 +52,8 @@ class Critic(ModelKind):
 
         if batch.old is None or batch.target is None:
             raise UserError(
-                "a critic is trained on the credits' columns value and value_target, and these rounds lack them"
+                "a critic needs the credits' columns value and value_target, which these rounds lack; delete their "
+                "credits and run again"
             )
         value = network(batch)
         near = batch.old + (value - batch.old).clamp(-settings.value_clip, settings.value_clip)

@@ -121,7 +121,7 @@ def load(
     if len(bad := np.flatnonzero(~np.isfinite(hidden_ND).all(axis=1))):
         raise UserError(
             f"{where}: the hidden state of {view.row_name(int(bad[0]))} is not finite; the table of hiddens, or the "
-            "policy that made it, is damaged: make it again"
+            "policy that made it, is damaged; delete it and run again"
         )
     flat = {"reward": view.reward_N}
     if all(view.has(name) for name in PROGRESS):

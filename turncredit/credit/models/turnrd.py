@@ -184,9 +184,9 @@ class TurnRD(ModelKind):
 def equal_length(batch: Rollouts, rng: np.random.Generator) -> Rollouts:
     """The minibatch cut to its first m turns, m drawn evenly from the turns of a rollout drawn from it.
 
-    Rollouts shorter than m are left out, so all that the model sees have the same length, and whether one of them
-    ends there or goes on can't be told. (Padding would not do: a filler that can be told from a turn, masked or not,
-    marks where the rollout ended.)
+    Rollouts shorter than m are left out, so all that the model sees have the same length, and the model cannot
+    know whether one of them ends there. (Padding would not do: a filler that differs from a turn, masked or not, marks
+    where the rollout ended.)
     """
     length = int(batch.lengths[int(rng.integers(len(batch)))])
     return batch.cut(int(rng.integers(1, length + 1)))

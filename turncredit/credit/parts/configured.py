@@ -19,7 +19,7 @@ def configured_method(experiment: Experiment, name: str) -> Method:
         compared_only = name in (experiment.audit.methods or ()) and name not in experiment.methods
         where = f"define.{name}" if entry else "audit.methods" if compared_only else "methods"
         if entry is None and (hint := nearest(name, experiment.define)):
-            raise UserError(f"config: {where}: unknown method '{name}'{hint}; it is in define") from None
+            raise UserError(f"config: {where}: unknown method '{name}'{hint}; that one is in define") from None
         raise UserError(f"config: {where}: {error}") from None
 
 

@@ -43,7 +43,8 @@ def role_credits_N(turns: Turns, credit_of: dict[str, float], roles: dict[str, s
     unknown = [name for name, role in zip(names, written, strict=True) if role and role not in roles]
     if unknown:
         raise UserError(
-            f"labels: unknown role '{unknown[0]}'{nearest(str(unknown[0]), roles)}; roles are {', '.join(credit_of)}"
+            f"labels: unknown role '{unknown[0]}'{nearest(str(unknown[0]), roles)}; choose "
+            f"one of {', '.join(credit_of)}"
         )
     return np.array([credit_of[roles[role]] if role else 0.0 for role in written])[code_N]
 

@@ -100,7 +100,7 @@ def _load(name: str) -> Method:
     method = plugins.load("method", GROUP, {}, name)
     where = f"method '{name}': {plugins.described(plugins.installed(GROUP)[name][0])}"
     if name in builtin().methods:
-        raise UserError(f"{where} has the name of a built-in method, which takes precedence")
+        raise UserError(f"{where} has the name of a built-in method, which takes precedence; rename it")
     if not isinstance(method, Method):
         raise UserError(f"{where} is of type {type(method).__name__}, not turncredit.credit.Method")
     if method.name != name:
@@ -140,7 +140,7 @@ def resolve(
         raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
     base, credit = entry.get("base"), entry.get("credit")
     if (base is None) == (credit is None):
-        raise UserError("a method has either base (a built-in method) or credit (a file), not both and not neither")
+        raise UserError("a method needs either base (a built-in method) or credit (a file), not both")
     if credit is None:
         method = find(str(base))
     else:
@@ -175,7 +175,7 @@ def named(method: str | Callable[..., Any]) -> dict[str, Any]:
 def preset_params(name: str, method: Method) -> dict[str, Any]:
     """The parameters that a reference implementation's conventions set in `method`."""
     if name not in PRESETS:
-        raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; there are {', '.join(sorted(PRESETS))}")
+        raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; choose one of {', '.join(sorted(PRESETS))}")
     have = {key for part in method.parts for key in part.settable()}
     return {key: value for key, value in PRESETS[name].items() if key in have}
 
@@ -194,7 +194,7 @@ def _with_params(method: Method, params: dict[str, Any], preset: str | None) -> 
             takers = [name for name, other in estimators.items() if any(other.takes(bonus) for bonus in part.adds)]
             raise UserError(
                 f"{method.name}: {method.estimator.name} does not use what {part.name} adds to a turn; "
-                f"take one of {', '.join(takers)} as its estimator"
+                f"choose one of {', '.join(takers)} as its estimator"
             )
     return method
 
@@ -212,7 +212,7 @@ def _slot(method: Method, slot: str, wanted: Any) -> Any:
             continue
         if name not in choices:
             hint = nearest(str(name), choices)
-            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; there are {', '.join(sorted(choices))}")
+            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
         if choices[name] in parts:
             raise UserError(f"{method.name}: {slot} names '{name}' twice; remove one of the two")
         parts.append(choices[name])

@@ -36,7 +36,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
     """
     kind, _, model = spec.partition(":")
     if kind not in KINDS:
-        raise UserError(f"unknown scorer '{spec}'{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise UserError(f"unknown scorer '{spec}'{nearest(kind, KINDS)}; choose one of {', '.join(KINDS)}")
     if kind in {"lexical", "minilm"}:
         if model:
             raise UserError(f"scorer '{spec}': {kind} takes no model; write bi-encoder:MODEL or cross-encoder:MODEL")
@@ -52,7 +52,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 
 def default_cache() -> Path:
-    """The default path of the cache."""
+    """`similarity.sqlite` in `$XDG_CACHE_HOME`, or in `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
 
 

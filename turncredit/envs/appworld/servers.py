@@ -108,7 +108,6 @@ class Servers:
                 self._locks.pop(server).close()
 
     def _started(self) -> Server:
-        """A new one."""
         server = None
         try:
             root = root_folder(self._settings)

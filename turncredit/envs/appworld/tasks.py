@@ -61,7 +61,7 @@ def list_tasks(split: str, settings: Settings) -> list[tuple[str, int | None]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not a list of tasks: it is not text in UTF-8") from None
+        raise UserError(f"{path}: not a UTF-8 text file, so it has no tasks; check the path") from None
     except OSError as error:
         splits = ", ".join(sorted(other.stem for other in lists.glob("*.txt"))) or "none"
         raise UserError(f"{path}: {error.strerror}; splits with a list there: {splits}, and mgr_train") from None

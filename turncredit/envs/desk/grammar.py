@@ -46,7 +46,7 @@ class Records(NamedTuple):
 
 
 def read_turn(turn: Turn) -> Act:
-    """A turn, read."""
+    """The action's call, or its text where it is not one, and what the reply says."""
     call = TOOLS.read(turn.action)
     text = turn.action if isinstance(call, str) else TOOLS.text(call)
     return Act(text, None if isinstance(call, str) else call, turn.observation, reading.read_reply(turn.observation))

@@ -51,5 +51,5 @@ def _read(game: str) -> Case:
         if not case.goal:
             raise ValueError("nobody asks for anything")
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise UserError(f"a desk task is damaged ({error}); delete the table of tasks and run again") from error
+        raise UserError(f"a desk task is damaged ({error}); delete the table and run again") from error
     return case

@@ -47,7 +47,8 @@ def generate(split: str, index: int, seed: int, settings: Settings, seen: set[st
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of generated household games{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of generated household games{nearest(split, SPLITS)}; choose "
+            f"one of {', '.join(SPLITS)}"
         )
     family = settings.families[index % len(settings.families)]
     rng = random.Random(derive_seed(seed, "household", split, index))

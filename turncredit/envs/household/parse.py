@@ -49,7 +49,7 @@ def _names(ids: set[str]) -> dict[str, str]:
     """Printed names, as the reference's demangler makes them (unshuffled).
 
     Ids are taken in sorted order and numbers are handed out from the highest, so the first gets the
-    largest. Basins are told from the sinks that hold them. Ids without a position (the agent, the types)
+    largest. Basins are distinguished from the sinks that hold them. Ids without a position (the agent, the types)
     keep a trailing space; they are never printed, except for locations in the oldest edition.
     """
     left: Counter[str] = Counter()

@@ -60,7 +60,8 @@ def find_games(split: str, settings: Settings) -> list[str]:
     root = data_root(settings)
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of real household games{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of real household games{nearest(split, SPLITS)}; choose "
+            f"one of {', '.join(SPLITS)}"
         )
     folder = root / RELEASE / split
     paths = sorted(

@@ -1,4 +1,4 @@
-"""The expert, which plays a task's gold path; noise that does no harm; subgoals told from the path.
+"""The expert, which plays a task's gold path; noise that does no harm; subgoals derived from the path.
 
 The gold path is the simulator's own agent's, which knows where everything is and goes straight there. In some tasks it
 acts on what it has not looked at: a policy that imitates it has seen nothing of it (docs/environments/scienceworld.md).
@@ -108,7 +108,7 @@ class Expert:
 
 
 def planned(gold: Sequence[str]) -> list[Planned]:
-    """The actions of a gold path with their subgoals, told by rule.
+    """The actions of a gold path with their subgoals, derived by rule.
 
     Ways and looks serve to find what the next action is about. Watching (measuring, examining, waiting) is one subgoal,
     with the thing that it began with. Any other action is a subgoal of its own.

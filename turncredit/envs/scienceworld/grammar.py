@@ -1,6 +1,6 @@
 """The rule judge's grammar of ScienceWorld. TRIAGE has none for it; the roles follow TRIAGE's definitions.
 
-What a task is about is told by its words: an action is decisive where it changes something that the task names, or
+What a task is about follows from its words: an action is decisive where it changes something that the task names, or
 focuses on something for the first time. Many tasks name only a kind of thing ("an animal"), so a first focus counts as
 decisive whatever it is on.
 """
@@ -58,7 +58,7 @@ def read_goal(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 14)
 def read_turn(turn: Turn) -> Act:
-    """A turn, read."""
+    """The action's verb and the rest of its text, and what the reply says."""
     action = " ".join(turn.action.lower().split())
     match = _VERB.match(action)
     verb, text = (match[1], action[match.end() :]) if match else ("", action)

@@ -245,7 +245,7 @@ class Simulator:
             self._current = None
 
     def close(self, world: World) -> None:
-        """Free a world."""
+        """Free the world and its Java objects."""
         if self._current is world:
             self._current = None
         self.forget(world.interface)
@@ -285,7 +285,7 @@ class World:
         return self.simulator.call(self._step, action)
 
     def close(self) -> None:
-        """Free it."""
+        """Free the world and its Java objects."""
         self.simulator.close(self)
 
     def _look(self) -> str:

@@ -32,7 +32,7 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of ScienceWorld{nearest(split, list(SPLITS))}; there are: {', '.join(SPLITS)} "
+            f"unknown split '{split}' of ScienceWorld{nearest(split, list(SPLITS))}; choose one of {', '.join(SPLITS)} "
             "(tasks.train_split, tasks.eval_split)"
         )
     chosen = _in_turn(split, seed, settings)

@@ -88,7 +88,7 @@ def _apart(name: str, candidates: list[list[str]], rng: random.Random) -> list[s
         if len(set(words)) == len(words):
             return chosen
     raise UserError(
-        "env.searchqa: found no facts with names that share no word; allow more documents, or take another base_seed"
+        "env.searchqa: found no facts with names that share no word; allow more documents, or change base_seed"
     )
 
 
@@ -145,7 +145,7 @@ def questions(split: str, seed: int, base_of: tuple[int, int, int], hops: tuple[
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of generated questions{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of generated questions{nearest(split, SPLITS)}; choose one of {', '.join(SPLITS)}"
         )
     families = []
     for number in range(hops[0], hops[1] + 1):

@@ -122,7 +122,7 @@ def question_of(row: Mapping[str, Any]) -> Question:
         return Question(**{**kept, "answers": tuple(kept["answers"]), "supports": tuple(kept["supports"])})
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(
-            f"task '{row['task_id']}': its column 'game' is damaged: {error}; make the tasks again"
+            f"task '{row['task_id']}': its column 'game' is damaged: {error}; delete the table and run again"
         ) from None
 
 

@@ -35,7 +35,7 @@ def generate(split: str, index: int, seed: int, settings: Settings, seen: set[st
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of generated levels{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of generated levels{nearest(split, SPLITS)}; choose one of {', '.join(SPLITS)}"
         )
     families = [(boxes, size) for size in settings.sizes for boxes in settings.boxes]
     boxes, size = families[index % len(families)]

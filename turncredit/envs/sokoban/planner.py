@@ -67,7 +67,7 @@ class Distances:
         return np.flatnonzero((self._table >= max(fewest, 0)) & (self._table <= most))
 
     def position_of(self, number: int) -> Position:
-        """The position with a number."""
+        """The position that `between` calls `number`."""
         rank, player = divmod(number, self._squares)
         boxes = []
         for binomial in reversed(self._rows):

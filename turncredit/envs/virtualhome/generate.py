@@ -76,7 +76,8 @@ def generate(split: str, index: int, seed: int, settings: Settings, seen: set[st
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of generated households{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of generated households{nearest(split, SPLITS)}; choose "
+            f"one of {', '.join(SPLITS)}"
         )
     family = settings.families[index % len(settings.families)]
     rng = random.Random(derive_seed(seed, "virtualhome", split, index))

@@ -129,7 +129,7 @@ def _real(game: str, root: Path) -> tuple[Household, Goal, Program]:
         data = json.loads(game)
         number = data["program"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"a VirtualHome task is damaged ({error}); delete the table of tasks and run again") from error
+        raise UserError(f"a VirtualHome task is damaged ({error}); delete the table and run again") from error
     source = recorded(root)
     if number not in source.programs:
         raise UserError(

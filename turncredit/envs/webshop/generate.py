@@ -140,7 +140,8 @@ def generate(
     """
     if split not in SPLITS:
         raise UserError(
-            f"unknown split '{split}' of generated WebShop goals{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+            f"unknown split '{split}' of generated WebShop goals{nearest(split, SPLITS)}; choose "
+            f"one of {', '.join(SPLITS)}"
         )
     sizes = families(settings)
     attributes, options = sizes[index % len(sizes)]

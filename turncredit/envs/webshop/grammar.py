@@ -89,7 +89,7 @@ def read_goal(text: str) -> Goal:
 
 @lru_cache(maxsize=1 << 14)
 def read_turn(turn: Turn) -> Act:
-    """A turn, read."""
+    """The search or click of a turn, and the page that it leads to."""
     verb, text = parse(turn.action)
     if verb not in ("search", "click"):
         verb, text = "", turn.action

@@ -95,7 +95,7 @@ class Stored(Sequence[Product]):
         return Index(_Words(self), np.asarray(self.array("lengths"), np.int64), np.asarray(self.array("ranks")))
 
     def positions(self) -> Mapping[str, int]:
-        """Names to positions."""
+        """The position of each product by its name."""
         return _Positions(self)
 
     def goals(self, kind: str) -> Goals:

@@ -65,7 +65,7 @@ def numbers_of(split: str, settings: Settings) -> range:
     if split not in splits:
         raise UserError(
             f"unknown split '{split}' of WebShop's goals{nearest(split, list(splits))}; with env.webshop.splits "
-            f"'{settings.splits}' there are: {', '.join(splits)}"
+            f"'{settings.splits}' choose one of {', '.join(splits)}"
         )
     start, end = splits[split]
     return range(len(real_goals(settings)))[start:end]

@@ -22,8 +22,8 @@ _FINER = "train with LoRA (policy.lora), or in bfloat16 (policy.train_dtype, pol
 ADVICE = {
     "activations": "lower update.tokens_per_pass or sft.batch, or set update.gradient_checkpointing",
     "logits": "lower update.tokens_per_pass",
-    "cache": "lower rollout.slots, or take the engine vllm",
-    **dict.fromkeys(("block's cache", "attention"), "take the engine vllm"),
+    "cache": "lower rollout.slots, or set policy.engine to vllm",
+    **dict.fromkeys(("block's cache", "attention"), "set policy.engine to vllm"),
     **dict.fromkeys(("weights", "gradients", "moments", "a step"), _FINER),
 }
 

@@ -12,7 +12,7 @@ from turncredit.pipeline.plan import Plan
 
 
 class Config(Slice):
-    """All of it."""
+    """The whole configuration."""
 
     experiment: dict[str, Any]
 

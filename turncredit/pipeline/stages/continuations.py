@@ -69,7 +69,7 @@ def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
     """Their number is a key. Raises UserError for a method that reads none."""
     settings = continuations_of(plan.experiment, method)
     if settings is None:
-        raise UserError(f"continuations: the method '{method}' reads no continuations")
+        raise UserError(f"continuations: the method '{method}' reads no continuations; name one that does")
     return plan.beside(turns, continuations=continuations_name(settings))
 
 

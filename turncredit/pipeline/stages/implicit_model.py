@@ -74,7 +74,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
     experiment, method = plan.experiment, plan.method(at.method)
     part = next((part for part in method.parts if part.scorer == "implicit"), None)
     if part is None:
-        raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
+        raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model; name one that does")
     model_settings, update = settings(experiment, at.method), experiment.section_for(at.method, "update")
     rollout = experiment.section_for(at.method, "rollout")
     follows = model_settings.schedule == "policy"

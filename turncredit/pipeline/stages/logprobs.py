@@ -220,7 +220,7 @@ def _open(job: Job, name: str) -> Any:
     if not policy.folder.is_dir():
         raise UserError(
             f"{policy.folder}: the policy for a second pass is not there any more (keep_policies: last deletes it); "
-            "set keep_policies to all, and make it again"
+            "set keep_policies to all, and run again"
         )
     return policy
 

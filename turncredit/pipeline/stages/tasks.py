@@ -76,7 +76,7 @@ def _check_held_out(job: Job, table: pa.Table) -> None:
         one, other = shared[0]
         raise UserError(
             f"{len(shared)} of {table.num_rows} held-out games have the instruction and layout of a training game, the "
-            f"first one '{one}' that of '{other}'; mend the splits of the environment '{environment.name}', or declare "
+            f"first one '{one}' that of '{other}'; fix the splits of the environment '{environment.name}', or declare "
             f"in tasks.shared that there may be {len(shared)} (now {job.runtime_options})"
         )
 

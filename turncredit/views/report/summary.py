@@ -294,12 +294,13 @@ def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     if not done:
         return "no result yet."
     if all(differences[name].seeds == 1 for name in done):
-        return "none can be told apart from it with one seed; do not rank them."
+        return "with one seed none is distinguishable from it; do not rank them."
     clear = _significant(differences, adjusted)
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)
     effects = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
     left = len(done) - len(clear)
-    rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
+    others = "others are" if left > 1 else "other is"
+    rest = f"; the {others} not distinguishable from it" if left else ""
     return f"after Holm's correction at the 5% level, {effects} differ{'s' if len(clear) == 1 else ''}{rest}."
