@@ -164,8 +164,8 @@ def _plays(experiment: Experiment, environment: Environment, start: str) -> Iter
     agent.check_actions(environment.multiline, environment.name, key)
     if agent.plays is not None and not agent.plays(environment.words):
         yield (
-            f"{key}: '{agent.name}' has no prompt for '{environment.name}'; take another agent ({key}.name), such as "
-            "window"
+            f"{key}: '{agent.name}' cannot play in '{environment.name}' (AgentSpec.plays); take another agent "
+            f"({key}.name), such as window"
         )
 
 
