@@ -171,7 +171,7 @@ def test_scores_of_states_in_traces_are_progress_and_a_turn_without_one_changes_
     ]
     assert report.notes["the scores of states (turn_rewards) are the column progress"] == 3
     episodes[0]["traces"][0]["info"] = {"turn_rewards": [1.0]}
-    with pytest.raises(UserError, match="as many turn_rewards as turns are needed .1 for 2 turns"):
+    with pytest.raises(UserError, match=r"as many turn_rewards as turns are needed \(1 for 2 turns"):
         imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
 
 
