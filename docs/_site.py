@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(ROOT.glob("benchmarks/**/*.md"))]
+PAGES = ["README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(ROOT.glob("benchmarks/**/*.md"))]
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)(?=[)#])")
 
 

@@ -20,15 +20,17 @@ from hypothesis import strategies as st
 
 from benchmarks.credit import synthetic
 from tests import tiny
+from tests.agents.test_agents import Chat
 from tests.importers.any_records import near_records
-from turncredit import config, envs
+from turncredit import agents, config, envs
+from turncredit.agents.tool_calls import FORMATS
 from turncredit.bridges import importers
 from turncredit.bridges.importers.base import Options
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.data import provenance, tables
+from turncredit.data.tools import Call
 from turncredit.data.turns import Turns
 from turncredit.data.yaml_files import read_mapping
-from turncredit.envs.tools import Call
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
 
@@ -298,10 +300,10 @@ def near_calls(draw) -> tuple[int, list[str]]:
 @st.composite
 def near_call(draw, action: str) -> str:
     """A text near an action in either spelling; one in three is as it was."""
-    call = DESK.tools.read(action)
+    call = DESK.words.tools.read(action)
     kind = draw(st.sampled_from(["whole", "words", "json", "any"]))
     if kind == "whole":
-        return draw(st.sampled_from([action, DESK.tools.json(call)]))
+        return draw(st.sampled_from([action, DESK.words.tools.json(call)]))
     if kind == "any":
         return draw(st.text(max_size=40))
     if kind == "words":
@@ -310,7 +312,7 @@ def near_call(draw, action: str) -> str:
             st.sampled_from(["", "order", "of", "to", "O1", "{}", "\ud800"])
         )
         return " ".join(words)
-    given = json.loads(DESK.tools.json(call))
+    given = json.loads(DESK.words.tools.json(call))
     part = draw(st.sampled_from([given, given["arguments"]]))
     part[draw(st.sampled_from([*part, "name", "order", "change"]))] = draw(JSON | st.just({}) | st.just([[]]))
     text = json.dumps(given)
@@ -324,7 +326,7 @@ def test_a_text_near_a_tool_call_is_done_or_refused_with_one_line_that_can_be_st
     env = DESK.open_task(CASES[row], DESK.Settings())
     env.reset()
     for action in actions:
-        before, read = env.snapshot(), DESK.tools.read(action)
+        before, read = env.snapshot(), DESK.words.tools.read(action)
         step = env.step(action)
         assert step.valid <= isinstance(read, Call)
         assert step.valid or env.snapshot() == before._replace(turns=before.turns + 1)
@@ -334,3 +336,62 @@ def test_a_text_near_a_tool_call_is_done_or_refused_with_one_line_that_can_be_st
         assert (env.distance() == 0) == step.success
         if step.done:
             break
+
+
+CALLS = DESK.words.tools
+CALL = st.sampled_from([tool.name for tool in CALLS]).flatmap(
+    lambda name: st.fixed_dictionaries(
+        {key: st.sampled_from(["name", "O17", "lamp of order O1", "é", '"', "\\"]) for key in CALLS[name].parameters}
+    ).map(lambda arguments: (name, arguments))
+)
+PIECES = (
+    *("", "I look.", "<think>no</think>", "<think>", "<tool_call>", "</tool_call>", "{}", "[", "]", "}", ", "),
+    *("\x00", "\ud800", "\\ud800", "null", '"name": "ask"'),
+)
+AGENTS = {
+    form: agents.agent_factory(agents.load("tools"), Chat(), {"format": form}, DESK.words) for form in sorted(FORMATS)
+}
+
+
+@st.composite
+def near_response(draw) -> tuple[str, str]:
+    """A format, and a response near a call in one of them: changed values, cut and repeated text, text around."""
+    form = draw(st.sampled_from(sorted(FORMATS)))
+    name, arguments = draw(CALL)
+    written = FORMATS[draw(st.sampled_from([form, form, form, *sorted(FORMATS)]))].write(name, arguments)
+    for _ in range(draw(st.integers(0, 2))):
+        at, to = sorted((draw(st.integers(0, len(written))), draw(st.integers(0, len(written)))))
+        put = draw(st.sampled_from([*PIECES, written]) | st.text(max_size=5))
+        match draw(st.sampled_from(["insert", "around", "cut", "replace", "any"])):
+            case "insert":
+                written = written[:at] + put + written[at:]
+            case "around":
+                written = draw(st.sampled_from([put + written, written + put]))
+            case "cut":
+                written = written[:at] + written[to:]
+            case "replace":
+                written = written[:at] + put + written[to:]
+            case "any":
+                written = draw(st.text(max_size=60))
+    return form, written
+
+
+@slowly
+@given(st.lists(near_response(), min_size=3, max_size=3))
+def test_a_response_near_a_tool_call_is_one_call_or_one_sentence_that_can_be_stored(near):
+    """21,000 of them in `make fuzz`."""
+    for form, text in near:
+        parsed = AGENTS[form]().parse(text)
+        error = parsed.columns["tool_error"]
+        assert parsed.well_formed == bool(parsed.action) == (error is None)
+        if error is None:
+            call = CALLS.read(parsed.action)
+            assert isinstance(call, Call)
+            assert call.tool == parsed.columns["tool_name"]
+            assert CALLS.arguments(call) == json.loads(parsed.columns["tool_arguments"])
+            parsed.action.encode()
+        else:
+            assert error.isascii()
+            assert error.isprintable()
+            assert 10 < len(error) < 300
+            assert parsed.columns["tool_name"] is parsed.columns["tool_arguments"] is None

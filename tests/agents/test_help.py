@@ -85,7 +85,7 @@ def test_agents_of_hipifs_tables_get_action_templates_and_no_list(name):
 
 
 @pytest.mark.parametrize("world", BUILT_IN)
-@pytest.mark.parametrize("name", sorted(agents.BUILT_IN.keys() - {"code", "verl_agent"}))
+@pytest.mark.parametrize("name", sorted(agents.BUILT_IN.keys() - {"code", "tools", "verl_agent"}))
 def test_an_agent_that_lists_no_actions_shows_every_template(name, world):
     environment = envs.load(world)
     settings = {"max_prompt_tokens": 8192} if name == "hipif" else {}

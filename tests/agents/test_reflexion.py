@@ -22,6 +22,7 @@ from turncredit import agents, config
 from turncredit.agents.react import AGENT as REACT
 from turncredit.agents.reflexion import LONGEST, WINDOW, read_lesson, reflexion
 from turncredit.config import AgentSlice, EvalMode
+from turncredit.data.env_wording import Words
 from turncredit.data.transcript_markers import FAILED
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
@@ -186,7 +187,7 @@ def test_any_agent_can_be_the_actor():
     spec = reflexion(folding, "folding_again")
     assert spec.demo_columns == folding.demo_columns
     assert [*spec.turn_columns] == [*folding.turn_columns, "trial", "lesson", "lesson_cut"]
-    assert spec.vocabulary == ("<keep>", "<act>", "<lesson>")
+    assert spec.vocabulary_in(Words()) == ("<keep>", "<act>", "<lesson>")
     assert spec.trials_of({"every": 2, "trials": 5}) == 5
     assert WINDOW.shows_admissible
     assert not agents.load("reflexion").shows_admissible

@@ -220,7 +220,7 @@ def test_where_verl_agent_has_no_prompt_it_is_refused_before_any_job():
         agents.agent_factory(agents.load("verl_agent"), Plain(), {}, Words())
     settings = {"agent": {"name": "verl_agent"}, "env": {"name": "virtualhome"}}
     experiment = laid_over_the_default(settings)
-    with pytest.raises(UserError, match=r"agent: 'verl_agent' has no prompt for 'virtualhome'"):
+    with pytest.raises(UserError, match=r"agent: 'verl_agent' cannot play in 'virtualhome'"):
         checks.check(experiment, installed=False)
 
 

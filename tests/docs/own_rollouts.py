@@ -41,6 +41,8 @@ MEANINGS = {
     "step": "place of the turn among all messages of such a log",
     "mistake_agent": "the agent that people hold decisive for the failure (Who&When)",
     "mistake_step": "and the step",
+    "progress_before": "a score of the state before the turn, where the file has scores (verifiers' `turn_rewards`)",
+    "progress": "and after it",
 }
 #: columns that the page shows of the turns of an example
 SHOWN = ("group_id", "rollout_id", "turn", "observation", "action", "reward")

@@ -175,6 +175,8 @@ ELSEWHERE = {
     "turncredit run": "runs Snakemake for minutes; tests/pipeline runs it",
     "turncredit doctor": "asks the cluster's scheduler; tests/workflow/test_preflight.py runs it",
     "turncredit judge label --turns turns.parquet --judge llm": "needs a server with a language model",
+    "turncredit judge label --turns logs.parquet --judge llm": "needs one; tests/judges/test_decisive.py runs it",
+    "turncredit judge decisive --turns logs.parquet --labels": "reads what the line above it makes",
     "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
     "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
     "turncredit env searchqa play": "waits for a player",
@@ -223,8 +225,9 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = str(folder / f"{name}.parquet")
         _ran(["credit", "--method", method, "--turns", turns, "--out", out])
     files.lines(folder / "traces.jsonl", [files.episode(number) for number in range(4)])
-    for name, text in own_rollouts.json_files(own_rollouts.PAGE.read_text(encoding="utf-8")).items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for page in (own_rollouts.PAGE, ROOT / "docs/decisive_steps.md"):
+        for name, text in own_rollouts.json_files(page.read_text(encoding="utf-8")).items():
+            (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -310,8 +313,8 @@ def test_the_method_that_a_reader_is_shown_credits_turns_and_its_configuration_l
 
 
 def _shown_method(language: str) -> str:
-    """The method of one's own in docs/turns.md: its code (python) or its entry in a configuration (yaml)."""
-    blocks = [block.text for block in pages.blocks(language) if block.page == "docs/turns.md"]
+    """The method of one's own in docs/own_method.md: its code (python) or its entry in a configuration (yaml)."""
+    blocks = [block.text for block in pages.blocks(language) if block.page == "docs/own_method.md"]
     return next(text for text in blocks if "valid_turns" in text)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from turncredit import envs
+from turncredit.data.tools import Call
 from turncredit.envs.desk import Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.desk import customer as customers
 from turncredit.envs.desk import world as desk
@@ -22,7 +23,6 @@ from turncredit.envs.desk.generate import METHODS
 from turncredit.envs.desk.shop import Case, Customer, Item, Order, Request, Rules, Stock, from_text
 from turncredit.envs.desk.tools import FINAL, SETTLES, TOOLS, TOPICS
 from turncredit.envs.desk.world import Desk
-from turncredit.envs.tools import Call
 
 ANA = Customer("Ana Kolb", False, ("bank", "card"), "Oak 10")
 ORDERS = (
@@ -348,7 +348,7 @@ def test_a_call_in_json_is_the_same_action_as_in_words():
 
 def test_the_environment_declares_its_tools_and_prompts_show_their_forms():
     environment = envs.load("desk")
-    assert environment.tools is TOOLS
+    assert environment.words.tools is TOOLS
     assert environment.words.templates == tuple(tool.text for tool in TOOLS)
     assert environment.capabilities == {
         "progress", "distance", "snapshot", "admissible", "replay", "expert", "tasks_by_seed",
@@ -370,7 +370,7 @@ def test_the_environment_declares_its_tools_and_prompts_show_their_forms():
         ("{" * 900, "it is not JSON"),
         ('{"name": "close", "arguments": {}} and then', "it is not JSON"),
         ("open order " + "O" * 2000, "Not understood."),
-        ("open order \ud800", desk.NO_ORDER),
+        ("open order \ud800", "open_order: the argument 'order' is no valid Unicode."),
         ("go to shelf 1", "Not understood."),
         ("", "Not understood."),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turncredit.envs.tools import LONGEST, NOT_UNDERSTOOD, Call, Parameter, Tool, Toolbox
+from turncredit.data.tools import LONGEST, NOT_UNDERSTOOD, Call, Parameter, Tool, Toolbox
 
 BOX = Toolbox(
     (

@@ -156,6 +156,25 @@ def test_steps_of_rllm_that_do_not_sum_to_the_reward_are_not_used(tmp_path: Path
     assert table["reward"].to_pylist()[:2] == [0.0, 1.0]
 
 
+def test_scores_of_states_in_traces_are_progress_and_a_turn_without_one_changes_nothing(tmp_path: Path) -> None:
+    """prime-rl's pull request 3282: `info["turn_rewards"]`, one number or null for each turn."""
+    episodes = [files.episode(number) for number in range(4)]
+    for episode, scores in zip(episodes, ([0.25, 1.0], [None, 0.5], [0.5, None], [None, None]), strict=True):
+        episode["traces"][0]["info"] = {"turn_rewards": scores}
+    table, report = imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
+    by_rollout = table.to_pandas().groupby("rollout_id")[["progress_before", "progress"]]
+    assert [rows.fillna(-1).to_numpy().tolist() for _, rows in by_rollout] == [
+        [[0.25, 0.25], [0.25, 1.0]],
+        [[0.5, 0.5], [0.5, 0.5]],
+        [[0.5, 0.5], [0.5, 0.5]],
+        [[-1, -1], [-1, -1]],
+    ]
+    assert report.notes["the scores of states (turn_rewards) are the column progress"] == 3
+    episodes[0]["traces"][0]["info"] = {"turn_rewards": [1.0]}
+    with pytest.raises(UserError, match=r"as many turn_rewards as turns are needed \(1 for 2 turns"):
+        imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
+
+
 def test_trl_asks_which_columns_are_rewards(tmp_path: Path) -> None:
     table = pq.read_table(files.trl(tmp_path)).append_column("style", pa.array([0.25] * 4))
     pq.write_table(table, tmp_path / "completions_00003.parquet")

@@ -71,3 +71,15 @@ def test_a_trace_without_a_reward_is_an_error(tmp_path: Path) -> None:
     read[1].traces[0].rewards = {}
     with pytest.raises(UserError, match="episode episode1: reward is missing or null"):
         assign_advantages(read)
+
+
+def test_methods_that_read_progress_take_the_scores_of_states(tmp_path: Path) -> None:
+    """`trace.info["turn_rewards"]`, as prime-rl's pull request 3282 has it."""
+    group = episodes(tmp_path)[:2]
+    for episode, scores in zip(group, ([0.0, 1.0], [0.0, 0.0]), strict=True):
+        episode.traces[0].info["turn_rewards"] = scores
+    assign_advantages(group, "has_progressive")
+    found = [[node.advantages[0] for node in episode.traces[0].nodes if node.sampled] for episode in group]
+    assert found[0][1] > found[0][0]
+    with pytest.raises(UserError, match="has_progressive needs the column 'progress"):
+        assign_advantages(episodes(tmp_path)[:2], "has_progressive")

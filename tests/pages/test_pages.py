@@ -241,6 +241,21 @@ def test_page_needs_no_more_than_keys_rewards_and_credits(tmp_path):
     assert done.exit_code == 0, done.output
 
 
+def test_a_long_text_is_folded_behind_its_start_and_none_of_it_is_lost(tmp_path):
+    rows = {"group_id": ["g"] * 4, "rollout_id": ["a", "a", "b", "b"], "turn": [0, 1, 0, 1], "reward": [0.0, 1, 0, 0]}
+    tables.pq.write_table(pa.table({**rows, "advantage": [1.0, 2.0, -1.0, float(0)]}), tmp_path / "mine.parquet")
+    rows |= {"observation": ["rules <b> " * 300, "short"] * 2, "next_observation": ["short", "row " * 400] * 2}
+    tables.pq.write_table(pa.table(rows), tmp_path / "turns.parquet")
+    command = ["page", "--turns", str(tmp_path / "turns.parquet"), "--credits", str(tmp_path / "mine.parquet")]
+    done = CliRunner().invoke(app, [*command, "--rollout", "g/a", "--out", str(tmp_path / "a.html")])
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "a.html").read_text()
+    assert page.count('<details class="saw long">') == page.count('<details class="got long">') == 1
+    assert page.count("rules &lt;b&gt;") == 300
+    assert "2,999 characters</span>" in page
+    assert '<p class="got">short</p>' in page
+
+
 def test_several_methods_may_share_a_file(world, tmp_path):
     both = pa.concat_tables(
         [tables.read(world.credits[name]).select([*tables.KEYS, "method", "advantage"]) for name in ("gigpo", "scpo")]

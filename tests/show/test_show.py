@@ -123,6 +123,19 @@ def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
     assert "mine    -1.000" in shown(capsys, path, "7", credit_files=[credit])
 
 
+def test_a_system_prompt_and_a_long_result_are_folded_until_their_turn_is_asked_for(tmp_path, capsys):
+    path, prompt, result = tmp_path / "mine.parquet", "You are an agent. " * 900 + "Begin.", "row " * 5000 + "end"
+    keys = {"group_id": ["g"], "rollout_id": ["r"], "turn": [0]}
+    texts = {"observation": [prompt], "action": ["list"], "next_observation": [result]}
+    pq.write_table(pa.table({**keys, **texts, "tool_error": ["There is no tool call."]}), path)
+    out = shown(capsys, path, "r")
+    assert len(out) < 3000
+    assert "[... 15,206 characters ...]" in out
+    assert "Begin." in out
+    assert "There is no tool call." in out
+    assert result in " ".join(shown(capsys, path, "r", 0).split())  # a terminal breaks lines
+
+
 def test_an_excerpt_of_a_rollout_is_shown_also_with_its_credit(tmp_path, capsys):
     path, credit = tmp_path / "late.parquet", tmp_path / "mine.parquet"
     keys = {"group_id": ["g"] * 2, "rollout_id": ["r"] * 2, "turn": [5, 2]}

@@ -32,6 +32,7 @@ BUILT_IN = {
     "reflexion": "turncredit.agents.reflexion:AGENT",
     "reflexion_window": "turncredit.agents.reflexion:WINDOW",
     "reflexion_transcript": "turncredit.agents.reflexion:TRANSCRIPT",
+    "tools": "turncredit.agents.tools:AGENT",
 }
 
 
@@ -65,8 +66,8 @@ class Encoder(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, special tokens recognised, none added."""
 
-    def chat(self, messages: list[dict[str, str]]) -> str:
-        """Messages rendered by the model's chat template, ready for the assistant's reply."""
+    def chat(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None) -> str:
+        """Messages rendered by the model's chat template with these tools, ready for the assistant's reply."""
 
 
 class Agent(Protocol):
@@ -108,7 +109,8 @@ class AgentSpec:
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them
     optional_columns  further columns of the demonstrations that `target` reads where the expert writes them
-    vocabulary        texts of its own format, such as <plan>; a tokenizer built from scratch has one token for each
+    vocabulary        texts of its own format, such as <plan>, or a function of the words that returns them; a tokenizer
+                      built from scratch has one token for each
     hindsight         (goal, outcome) to the goal as its prompts show it once the outcome is known, for methods that
                       read turns in hindsight; None: its prompts cannot show it
     shows_admissible  whether its prompts may list the admissible actions; only then is it given them, if the
@@ -130,7 +132,7 @@ class AgentSpec:
     turn_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     demo_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     optional_columns: tuple[str, ...] = ()
-    vocabulary: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] | Callable[[Words], tuple[str, ...]] = ()
     hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False
     lists: Callable[[Any, Words], bool] | None = None
@@ -142,6 +144,10 @@ class AgentSpec:
     def trials_of(self, settings: Mapping[str, Any]) -> int:
         """The number of trials that a rollout has at most, with `settings` as configured."""
         return 1 if self.trials is None else self.trials(self.Settings.model_validate(settings))
+
+    def vocabulary_in(self, words: Words) -> tuple[str, ...]:
+        """The texts of its format in an environment with this wording."""
+        return self.vocabulary(words) if callable(self.vocabulary) else self.vocabulary
 
     def lists_admissible(self, settings: Mapping[str, Any], words: Words) -> bool:
         """Whether its prompts list the admissible actions, with `settings` as configured."""

@@ -184,7 +184,7 @@ def reflexion(actor: AgentSpec, name: str) -> AgentSpec:
         make=make,
         Settings=create_model("Settings", __base__=(Settings, actor.Settings)),
         turn_columns={**actor.turn_columns, **_ITS_OWN},
-        vocabulary=(*actor.vocabulary, LESSON),
+        vocabulary=lambda words: (*actor.vocabulary_in(words), LESSON),
         trials=lambda settings: settings.trials,
     )
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from turncredit.bridges import conversations
+from turncredit.bridges.conversations import advantages
 from turncredit.bridges.importers.base import Report, Rollout, Skip
 from turncredit.bridges.importers.verifiers import rollouts
 from turncredit.bridges.spans import method_of
-from turncredit.credit.parts.compose import Method, compute
-from turncredit.data.turns import Turns
+from turncredit.credit.parts.compose import Method
 from turncredit.errors import UserError
 
-COLUMNS = ("observation", "action", "next_observation", "response_text", "response_logprobs")
+COLUMNS = (*conversations.COLUMNS, "response_logprobs", "progress", "progress_before")
 #: of a trace: what no method reads, and cannot be written as JSON
 TENSORS = {"nodes": {"__all__": {"routed_experts", "sampling_mask"}}}
 
@@ -49,18 +50,9 @@ def assign(episodes: Sequence[Any], method: Method) -> None:
         if any(rollout.turns[-1]["reward"] is None for rollout in read):
             raise UserError(f"episode {episode.id}: reward is missing or null")
         all_rollouts += read
-    if not all_rollouts:
-        return
-    rows = [
-        {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "turn": number, **turn}
-        for rollout in all_rollouts
-        for number, turn in enumerate(rollout.turns)
-    ]
-    names = ("group_id", "rollout_id", "turn", "reward", *COLUMNS)
-    table = {name: [row[name] for row in rows] for name in names}
-    advantage = iter(compute(Turns(table, where="episodes"), method)["advantage"].to_pylist())
+    found = advantages(all_rollouts, method, "verifiers", COLUMNS)
     traces = {trace.id: trace for episode in episodes for trace in episode.traces}
-    for rollout in all_rollouts:
-        for node in traces[rollout.rollout_id].nodes:
-            if node.sampled:
-                node.advantages = [next(advantage)] * sum(node.mask)
+    for rollout, advantage_T in zip(all_rollouts, found, strict=True):
+        sampled = [node for node in traces[rollout.rollout_id].nodes if node.sampled]
+        for node, advantage in zip(sampled, advantage_T, strict=True):
+            node.advantages = [advantage] * sum(node.mask)

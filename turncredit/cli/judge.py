@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from turncredit.config.judge import JudgeConfig
     from turncredit.judges.agreement import LabelAgreement
+    from turncredit.judges.decisive import Agreement
 
 app = typer.Typer(
     add_completion=False,
@@ -39,8 +40,10 @@ def label(
         Literal["rule", "llm"], typer.Option(help="rule: no model needed; llm: any server with the OpenAI API.")
     ] = "rule",
     ask: Annotated[
-        Literal["role", "progress", "score"],
-        typer.Option(help="A role (TRIAGE), progress in -1..1, or a score in 0..1 (HAS)."),
+        Literal["role", "progress", "score", "decisive_step"],
+        typer.Option(
+            help="A role (TRIAGE), progress in -1..1, a score in 0..1 (HAS); of failed rollouts the decisive step."
+        ),
     ] = "role",
     env: Annotated[
         str | None, typer.Option(help="The environment of turns without a column env, such as household.")
@@ -126,6 +129,59 @@ def agreement(
         with new_file(disagreements) as part:
             pq.write_table(result.disagreements, part)
         typer.echo(f"all disagreements: {disagreements}")
+
+
+@app.command()
+def decisive(
+    turns: Annotated[Path, typer.Option(help="Failed rollouts with mistake_agent and mistake_step (Who&When).")],
+    labels: Annotated[
+        list[Path] | None, typer.Option(help="A judge's labels of these turns; may be given several times.")
+    ] = None,
+    credits: Annotated[
+        list[Path] | None, typer.Option(help="A method's credit of these turns; may be given several times.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this .csv file.")] = None,
+) -> None:
+    """Compare the turns that judges, methods and simple rules hold decisive with those that people do.
+
+    A judge's turn is the answer to --ask decisive_step, or the turn with the lowest score; a method's is the one with
+    the lowest advantage. Turns with the same value count with equal shares.
+    """
+    from turncredit.data import tables
+    from turncredit.judges import decisive as truth
+
+    if csv is not None:
+        output_file(csv, (".csv",), reads=[turns, *(labels or []), *(credits or [])])
+    logs = truth.read_logs(tables.read(turns), str(turns))
+    scores = {name: rule(logs) for name, rule in truth.BASELINES.items()}
+    for path in labels or []:
+        ask = tables.metadata(path).get("config", {}).get("ask")
+        scores[str(path)] = truth.by_labels(logs, tables.read(path), ask, str(path))
+    for path in credits or []:
+        scores[str(path)] = truth.by_credits(logs, tables.read(path), str(path))
+    found = truth.agreements(logs, scores)
+    _print_decisive(found)
+    if csv is not None:
+        import pandas as pd
+
+        from turncredit.data.files import new_file
+
+        with new_file(csv) as part:
+            pd.DataFrame(truth.rows(found)).to_csv(part, index=False, float_format="%.4f")
+        typer.echo(f"{csv}: {len(found)} rows")
+
+
+def _print_decisive(found: Sequence[Agreement]) -> None:
+    from turncredit.judges.decisive import WITHIN
+    from turncredit.views.terminal import console, plain_table
+
+    heads = ["agent", *(f"within {most}" if most else "step" for most in WITHIN)]
+    rollouts = f"{found[0].rollouts} rollouts; % with 95% intervals over rollouts"
+    grid = plain_table(["", *heads], [False, *(True for _ in heads)], rollouts)
+    for one in found:
+        shares = [f"{100 * x:.1f} ({100 * low:.0f} to {100 * high:.0f})" for x, low, high in (one.agent, *one.step)]
+        grid.add_row(one.name, *shares)
+    console().print(grid)
 
 
 @app.command()

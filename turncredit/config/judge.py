@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 
 from turncredit.data.strict_model import Closed
 
-#: What a judge is asked for: TRIAGE's role, its comparator (a scalar progress), or HAS's score of a turn.
-Ask = Literal["role", "progress", "score"]
+#: What a judge is asked for: TRIAGE's role, its comparator (a scalar progress), or HAS's score of a turn; of a whole
+#: failed rollout the step that decided it (Who&When).
+Ask = Literal["role", "progress", "score", "decisive_step"]
 
 #: The lowest and the highest score that answers a question with a number.
 SCALES: dict[Ask, tuple[float, float]] = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}

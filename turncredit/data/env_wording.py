@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turncredit.data.tools import Toolbox
 from turncredit.data.verl_agent import VerlAgentPrompt
 
 
@@ -17,6 +18,7 @@ class Words:
     templates  the forms of all commands, with {placeholders} for names, for agents that do not list what is admissible
     tags       the names of the tags that commands are written in, if they are: agents with a tag of their own for a
                command need none around these
+    tools      the tools that its actions call, for agents that call tools; None where it declares none
     verl_agent verl-agent's prompt for this environment, for the agent `verl_agent`; None where it has none
     """
 
@@ -25,4 +27,5 @@ class Words:
     examples: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    tools: Toolbox | None = None
     verl_agent: VerlAgentPrompt | None = None

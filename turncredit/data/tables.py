@@ -65,12 +65,14 @@ _TABLES = {
     # One row per turn of another framework's rollouts (turncredit.bridges.importers): what its files say, and no more.
     # `source`: file and line. Columns that none of the turns has a value for are left out, but `reward`, which is null
     # where the file has none. `agent`, `step`: who wrote the turn, and its place among the messages, in logs of several
-    # agents; `mistake_agent`, `mistake_step`: whom and what people hold decisive for the failure of such a rollout.
+    # agents; `mistake_agent`, `mistake_step`: whom and what people hold decisive for the failure of such a rollout;
+    # `progress`: a score of the state after the turn, where the environment gave one.
     "imported": (
         1,
         f"{_KEYED} reward:float64? done:bool? source task_id? goal? observation? response_text? action? "
         "next_observation? success:bool? context_reset:bool? prompt_ids:[int32]? response_ids:[int32]? "
-        "response_logprobs:[float32]? agent? step:int32? mistake_agent? mistake_step:int32? ...",
+        "response_logprobs:[float32]? agent? step:int32? mistake_agent? mistake_step:int32? "
+        "progress_before:float64? progress:float64? ...",
     ),
     # One row per turn: a method's advantage for it. Components are further float columns.
     "credits": (1, f"{_KEYED} method advantage:float64 ..."),

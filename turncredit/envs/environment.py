@@ -21,7 +21,6 @@ from turncredit.data.strict_model import Closed
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.judging import TRIAGE, Grammar, Rubric
 from turncredit.envs.protocol import METHODS_OF, Env, Expert, Rng, Step
-from turncredit.envs.tools import Toolbox
 from turncredit.errors import UserError
 
 Row = Mapping[str, Any]
@@ -83,10 +82,6 @@ class Environment:
     rule            (goal) -> what an obvious rule does that sees the goal and observations only, with the methods of an
                     `Expert` (`turncredit env baselines`)
 
-    Tools:
-    tools           the tools that its actions call (`turncredit.envs.tools`): `step` then takes a call in words and in
-                    JSON. None: its actions are declared by their forms alone (`words.templates`)
-
     Answers:
     gold_answer     (row, settings) -> an action that gives the right answer, and the answer as it stands in this
                     action, for methods that ask how likely a policy makes it; only where tasks are questions
@@ -131,7 +126,6 @@ class Environment:
     slip_command: Callable[[Any, Rng], str] | None = None
 
     rule: Callable[[str], Expert] | None = None
-    tools: Toolbox | None = None
 
     gold_answer: Callable[[Row, Any], tuple[str, str]] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.judges.cache import Cache, Question
 from turncredit.judges.rubric import Label, prompt_version, rubric_of
-from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
+from turncredit.judges.window import Rollouts, read_rollouts, render, render_logs, windows
 
 #: The rule judge's number for a role, on each question's own scale. Our choice.
 RULE_SCORES: dict[Ask, dict[str, float]] = {
@@ -41,12 +41,15 @@ def label_turns(
     Reads `group_id, rollout_id, turn, env, goal, action, next_observation` and nothing else. A language model answers
     `ask` with a role or a score; the rule judge gives both. `cache` is the folder of the language model's answers.
     A label that could not be obtained has a null role and score, and a reason. `tokens_*` and `seconds` are the
-    answer's cost when it was requested; `cached` marks rows that did not incur it.
+    answer's cost when it was requested; `cached` marks rows that did not incur it. `decisive_step` is asked once for a
+    rollout: its score is 1 on the step that the model names, and 0 on the others.
 
     Raises UserError for a table or a judge that cannot be used, and when more than `config.max_missing` of the labels
     are missing.
     """
     rollouts = read_rollouts(turns, where)
+    if config.kind == "rule" and ask not in RULE_SCORES:
+        raise UserError(f"the rule judge has no answer to '{ask}'; use an LLM judge (--judge llm)")
     if config.kind == "rule":
         columns = _by_rule(rollouts, config, ask)
     elif cache is None:
@@ -71,7 +74,7 @@ def prompt_hashes(turns: Any, config: JudgeConfig, ask: Ask, where: str = "turns
     if config.kind == "rule":
         hash_N = _by_rule(rollouts, config, ask)["prompt_hash"]
     else:
-        hash_N = [key[:16] for key in _questions(windows(rollouts, config.window), config, ask)[0]]
+        hash_N = [key[:16] for key in _questions(rollouts, config, ask)[0]]
     out = [""] * len(hash_N)
     for row, prompt_hash in zip(rollouts.order_N.tolist(), hash_N, strict=True):
         out[row] = prompt_hash
@@ -125,17 +128,20 @@ def _by_model(
 ) -> dict[str, Any]:
     from turncredit.judges.client import Reply, ask_all, parse_label
 
-    key_N, questions = _questions(windows(rollouts, config.window), config, ask)
+    key_N, questions = _questions(rollouts, config, ask)
     allowed = math.floor(config.max_missing * len(key_N))
     with Cache(folder) as cache:
         replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
     labels: dict[str, Label] = {key: parse_label(reply, ask) for key, reply in replies.items()}
+    label_N = [labels[key] for key in key_N]
+    if ask == "decisive_step":
+        label_N = _on_turns(label_N, rollouts)
     answers = [replies[key].answer for key in key_N]
     # A window that occurs in several rollouts is requested once: the first row pays, the others read the cache.
     first_row = {key: row for row, key in reversed(list(enumerate(key_N)))}
     first_N = [first_row[key] == row for row, key in enumerate(key_N)]
     return {
-        **{name: [getattr(labels[key], name) for key in key_N] for name in Label._fields},
+        **{name: [getattr(label, name) for label in label_N] for name in Label._fields},
         "prompt_hash": [key[:16] for key in key_N],
         "cached": [
             replies[key].answer is not None and (replies[key].cached or not first)
@@ -148,15 +154,37 @@ def _by_model(
     }
 
 
-def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
-    """The cache's key for each window, and the question behind each distinct key."""
+def _on_turns(label_N: list[Label], rollouts: Rollouts) -> list[Label]:
+    """The answers for rollouts as labels of their turns: 1 on the named step, 0 on the others."""
+    out = []
+    for first, length in zip(rollouts.first_R.tolist(), rollouts.length_R.tolist(), strict=True):
+        answer, steps = label_N[first], rollouts.step_N[first : first + length]
+        if answer.score is not None and answer.score not in steps:
+            answer = Label(reason=f"the answer names step {answer.score:.0f}, which no agent wrote")
+        out += [
+            answer if answer.score is None else answer._replace(score=float(step == answer.score)) for step in steps
+        ]
+    return out
+
+
+def _asked(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> Iterator[tuple[str, str]]:
+    """For each turn the environment, and what the model is shown."""
+    if ask == "decisive_step":
+        yield from render_logs(rollouts)
+        return
+    for window in windows(rollouts, config.window):
+        yield window.env, render(window)
+
+
+def _questions(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
+    """The cache's key for each turn, and the question behind each distinct key."""
     decoding = json.dumps(
         config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
     )
     key_N, questions = [], {}
-    for window in asked:
-        version = prompt_version(ask, rubric_of(window.env), config.evidence)
-        question = Question(config.model, ask, version, render(window), decoding)
+    for env, shown in _asked(rollouts, config, ask):
+        version = prompt_version(ask, rubric_of(env), config.evidence)
+        question = Question(config.model, ask, version, shown, decoding)
         key = question.key()
         key_N.append(key)
         questions.setdefault(key, question)

@@ -2,7 +2,8 @@
 
 The roles, the window and the calibration rules are TRIAGE's (appendix H); the wording is ours. So are the two
 scalar questions: the paper gives no prompt for its scalar comparator, nor does HAS for its judge; and the form of an
-answer without evidence, TRIAGE's variant of table 3, whose prompt is not in the paper.
+answer without evidence, TRIAGE's variant of table 3, whose prompt is not in the paper. The question for the decisive
+step is Who&When's "all at once" (Zhang et al. 2025, arXiv 2505.00212) without the right answer, in our words.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ Say how much the turn under review contributes to reaching the goal: a number fr
 would be no worse without it, 1 that the goal could not be reached without it. Judge only this turn.
 """
 
+_LOG = """\
+You review the log of one attempt at a task that several agents, or one, worked on. The attempt failed. You are shown \
+the task and all steps of the agents, each with its number, its agent, what it did, and what came back.
+
+Find the decisive step: the earliest one at which an agent made a mistake such that, with the right action there, the \
+attempt would have succeeded. A slip that was repaired later is not decisive, and nor is a step that only repeats an \
+earlier mistake. If several steps look possible, choose one.
+"""
+
 _FORMAT = """\
 
 Reason as far as you need to. Then end with one line that holds a JSON object and nothing else:
@@ -63,6 +73,7 @@ _ANSWER_KEY = {
     "role": '"role": "D" or "E" or "N" or "R"',
     "progress": '"score": <number>',
     "score": '"score": <number>',
+    "decisive_step": '"step": <number of the step>',
 }
 
 _WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
@@ -75,7 +86,10 @@ _FENCE = re.compile(r"^```\w*\s*|\s*```$")
 
 
 class Label(NamedTuple):
-    """A judge's answer. Without a label `role` and `score` are None, and `reason` explains it."""
+    """A judge's answer. Without a label `role` and `score` are None, and `reason` explains it.
+
+    The answer to `decisive_step` has the step's number as its score.
+    """
 
     role: str | None = None
     score: float | None = None
@@ -86,11 +100,14 @@ class Label(NamedTuple):
 @cache
 def instructions(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> str:
     """The system message: roles or scale, the environment's examples and rules for close calls, form of the answer."""
+    form = _FORMAT % ((_EVIDENCE if evidence else "") + _ANSWER_KEY[ask])
+    if ask == "decisive_step":
+        return _LOG + form
     question = {"progress": _PROGRESS, "score": _SCORE}.get(ask) or _ROLE % {
         **{name: getattr(rubric, name) for name in ("decisive", "exploration", "no_progress", "regression")},
         "close_calls": "\n".join(rubric.close_calls),
     }
-    return _INTRODUCTION + "\n" + question + _FORMAT % ((_EVIDENCE if evidence else "") + _ANSWER_KEY[ask])
+    return _INTRODUCTION + "\n" + question + form
 
 
 @cache
@@ -116,6 +133,8 @@ def answer_schema(ask: Ask, evidence: bool = True) -> dict[str, Any]:
     """
     if ask == "role":
         value: dict[str, Any] = {"role": {"type": "string", "enum": list(ROLES)}}
+    elif ask == "decisive_step":
+        value = {"step": {"type": "integer", "minimum": 0}}
     else:
         low, high = SCALES[ask]
         value = {"score": {"type": "number", "minimum": low, "maximum": high}}
@@ -159,14 +178,14 @@ def _read(text: str, ask: Ask, finish_reason: str | None) -> Label:
         if not bare:
             cut = "; raise max_tokens" if finish_reason == "length" else ""
             return Label(reason=f"the answer is empty{cut}")
-        fields = {"role": bare, "score": bare}
+        fields = {"role": bare, "score": bare, "step": bare}
         if _value(fields, ask) is None:
             cut = "it was cut off; raise max_tokens" if finish_reason == "length" else _short(body)
             return Label(reason=f"no JSON object in the answer: {cut}")
     evidence = _first(fields.get("evidence", fields.get("reason")))
     value = _value(fields, ask)
     if value is None:
-        key = "role" if ask == "role" else "score"
+        key = {"role": "role", "decisive_step": "step"}.get(ask, "score")
         return Label(reason=f"no valid {key} in the answer: {_short(json.dumps(fields, ensure_ascii=False))}")
     if any(_value(other, ask) not in (None, value) for other in objects):
         return Label(reason=f"{len(objects)} objects that disagree: {_short(body)}")
@@ -180,6 +199,8 @@ def _given(fields: Any, ask: Ask) -> Any:
         return None
     if ask == "role":
         return _first(fields.get("role", fields.get("labels", fields.get("label"))))
+    if ask == "decisive_step":
+        return _first(fields.get("step", fields.get("step_number")))
     return _first(fields.get("score", fields.get("progress")))
 
 
@@ -193,6 +214,8 @@ def _value(fields: dict[str, Any], ask: Ask) -> Any:
         number = float(value)
     except (ValueError, OverflowError):
         return None
+    if ask == "decisive_step":
+        return number if number >= 0 and number.is_integer() else None
     low, high = SCALES[ask]
     return number if low <= number <= high else None
 

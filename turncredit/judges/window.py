@@ -24,6 +24,8 @@ from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
+#: of a log of several agents also these: who wrote a turn, and its place among all messages
+LOG_COLUMNS = ("agent", "step")
 #: The environment of a table that names none.
 UNKNOWN = "unknown"
 #: Characters of one text in a prompt: the task, an action or an observation. The middle of a longer one is left out (a
@@ -55,9 +57,10 @@ class Window(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """A table's turns in sorted order, with no columns but `COLUMNS`.
+    """A table's turns in sorted order, with no columns but `COLUMNS` and `LOG_COLUMNS`.
 
-    `order_N[i]` is the input row at the sorted place i; `first_R`, `length_R` give each rollout's rows.
+    `order_N[i]` is the input row at the sorted place i; `first_R`, `length_R` give each rollout's rows. `agent_N` is
+    empty for a table without agents, and `step_N` is then the number of the turn.
     """
 
     keys: pa.Table
@@ -67,6 +70,8 @@ class Rollouts(NamedTuple):
     order_N: np.ndarray
     first_R: np.ndarray
     length_R: np.ndarray
+    agent_N: list[str]
+    step_N: list[int]
 
 
 def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
@@ -99,7 +104,16 @@ def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
     turn_N = [
         Turn(action, redact(env, action, reply)) for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
     ]
-    return Rollouts(keys, env_N, goal_N, turn_N, turns.order_N, turns.first_R, turns.length_R)
+    agent_N, step_N = _places(table, where, turns)
+    return Rollouts(keys, env_N, goal_N, turn_N, turns.order_N, turns.first_R, turns.length_R, agent_N, step_N)
+
+
+def _places(table: pa.Table, where: str, turns: Turns) -> tuple[list[str], list[int]]:
+    """Who wrote each turn, and its number in the log."""
+    logged = all(name in table.column_names and not table.column(name).null_count for name in LOG_COLUMNS)
+    if not logged or not pa.types.is_integer(table.schema.field("step").type):
+        return [], turns.turn_N.tolist()
+    return _texts(table, "agent", where, turns.order_N), table.column("step").take(turns.order_N).to_pylist()
 
 
 def windows(rollouts: Rollouts, size: int) -> Iterator[Window]:
@@ -143,6 +157,20 @@ def render(window: Window) -> str:
     if window.after:
         parts.append("TURNS AFTER\n" + "\n".join(_shown(turn, i) for i, turn in enumerate(window.after, 1)))
     return "\n\n".join(parts)
+
+
+def render_logs(rollouts: Rollouts) -> Iterator[tuple[str, str]]:
+    """For each turn the environment, and the text of a prompt with its whole rollout."""
+    for first, length in zip(rollouts.first_R.tolist(), rollouts.length_R.tolist(), strict=True):
+        lines = [f"TASK\n{_clipped(rollouts.goal_N[first])}\n\nSTEPS"]
+        for row in range(first, first + length):
+            turn, step = rollouts.turn_N[row], rollouts.step_N[row]
+            agent = f"{rollouts.agent_N[row]}: " if rollouts.agent_N else ""
+            # In a log of several agents, what one wrote is also the first of what the next one reads.
+            reply = turn.observation.removeprefix(f"{agent}{turn.action}").strip() if agent else turn.observation
+            lines.append(f"[{step}] {agent}{_clipped(turn.action)}")
+            lines += [f"[{step}] came back: {_clipped(reply)}"] if reply else []
+        yield from [(rollouts.env_N[first], "\n".join(lines))] * length
 
 
 def _shown(turn: Turn, place: int) -> str:

@@ -164,7 +164,7 @@ def _plays(experiment: Experiment, environment: Environment, start: str) -> Iter
     agent.check_actions(environment.multiline, environment.name, key)
     if agent.plays is not None and not agent.plays(environment.words):
         yield (
-            f"{key}: '{agent.name}' has no prompt for '{environment.name}'; choose another agent ({key}.name), such as "
+            f"{key}: '{agent.name}' cannot play in '{environment.name}'; choose another agent ({key}.name), such as "
             "window"
         )
 

@@ -97,9 +97,12 @@ class Tokenizer:
         """The text of a response, without special tokens."""
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
-    def chat(self, messages: list[dict[str, str]]) -> str:
-        """Messages rendered by the model's own chat template, up to the start of the assistant's reply."""
-        return self._full.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    def chat(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None) -> str:
+        """Messages rendered by the model's own chat template, up to the start of the assistant's reply.
+
+        `tools` are declarations in the form of the OpenAI API (`turncredit.data.tools.Toolbox.declarations`).
+        """
+        return self._full.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
 
     @cached_property
     def _full(self) -> Any:

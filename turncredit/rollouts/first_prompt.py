@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from turncredit import agents
 from turncredit.config import AgentSlice
@@ -33,8 +34,8 @@ class TextEncoder:
         texts = list(self._ids)
         return "".join(texts[number] for number in ids)
 
-    def chat(self, messages: list[dict[str, str]]) -> str:
-        """Each message under its role, and the assistant's for the reply."""
+    def chat(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None) -> str:  # noqa: ARG002
+        """Each message under its role, and the assistant's for the reply; as a template that does not tell of tools."""
         said = "".join(f"[{message['role']}]\n{message['content']}\n" for message in messages)
         return f"{said}[assistant]\n"
 

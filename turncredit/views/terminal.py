@@ -27,6 +27,17 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_shown, text)
 
 
+def folded(text: str, most: int = 1200) -> str:
+    """A text of at most `most` characters as it is; of a longer one the start and the end, and how much is left out.
+
+    System prompts, documents and results of tools have thousands of characters, which hide the turns.
+    """
+    if len(text) <= most:
+        return text
+    start, end = text[: most * 2 // 3], text[-(most // 6) :]
+    return f"{start} [... {len(text) - len(start) - len(end):,} characters ...] {end}"
+
+
 def _shown(match: re.Match[str]) -> str:
     code = ord(match[0])
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\u{code:04x}"

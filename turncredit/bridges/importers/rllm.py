@@ -43,7 +43,7 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         columns["success"] = data["is_correct"]
     for place, trajectory in enumerate(objects_of(data["trajectories"], "trajectories")):
         try:
-            turns = _turns(trajectory, context.report)
+            turns = turns_of(trajectory, context.report)
         except Skip as skip:
             context.report.skip(where, str(skip), skip.detail)
             continue
@@ -53,7 +53,8 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         yield Rollout(group, uid, turns, where, ended, columns)
 
 
-def _turns(trajectory: dict[str, Any], report: Report) -> list[Turn]:
+def turns_of(trajectory: Mapping[str, Any], report: Report) -> list[Turn]:
+    """The turns of a trajectory, one for each step. Raises Skip where there is none."""
     if not trajectory["steps"]:
         raise Skip("no turn: a trajectory without steps")
     turns: list[Turn] = []

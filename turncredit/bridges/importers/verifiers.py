@@ -6,6 +6,10 @@ sampled) and `logprobs` (of the sampled ones). Source: verifiers 0.4.0, `v1/trac
 
 A turn is a sampled node, in the order in which they were made. Where its parent is not the turn before (a context that
 was compacted, a sub-agent), its context starts over: `context_reset`, and `prompt_ids` from the root on.
+
+`info["turn_rewards"]`, a score of the state after each turn or null (prime-rl, pull request 3282), becomes the columns
+`progress` and `progress_before`, which `has_progressive` reads. Without a score a turn leaves the state as it was, and
+the first score is also the one before it, as in prime-rl's differences.
 """
 
 from __future__ import annotations
@@ -79,8 +83,25 @@ def _rollout(trace: dict[str, Any], where: str, note: Note) -> Rollout:
     if trace.get("version", VERSION) != VERSION:
         raise Skip(f"a trace of schema version {trace['version']}; this version of turncredit reads {VERSION}")
     turns = _turns(objects_of(trace["nodes"], "nodes"), note)
+    _progress(turns, (trace.get("info") or {}).get("turn_rewards"), note)
     outcome(turns, _reward(dict_of(trace.get("rewards"), "rewards"), note))
     return Rollout("", str(trace["id"]), turns, where, ended=bool(trace.get("is_completed", False)))
+
+
+def _progress(turns: list[Turn], scores: Any, note: Note) -> None:
+    """The columns of the scores of states, if there are any."""
+    if not isinstance(scores, list):
+        return
+    if len(scores) != len(turns):
+        raise Skip("as many turn_rewards as turns are needed", f"{len(scores)} for {len(turns)} turns")
+    known = [finite(score, "turn_rewards") for score in scores if score is not None]
+    if not known:
+        return
+    note("the scores of states (turn_rewards) are the column progress")
+    now = known[0]
+    for turn, score in zip(turns, scores, strict=True):
+        turn["progress_before"] = now
+        now = turn["progress"] = now if score is None else float(score)
 
 
 def _reward(rewards: Mapping[str, Any], note: Note) -> float | None:

@@ -6,7 +6,6 @@ from turncredit.envs.desk.expert import Expert, random_command, slip_command
 from turncredit.envs.desk.rule import rule
 from turncredit.envs.desk.settings import Settings
 from turncredit.envs.desk.tasks import make_tasks, open_task
-from turncredit.envs.desk.tools import TOOLS
 from turncredit.envs.desk.words import WORDS
 from turncredit.envs.desk.world import Desk
 from turncredit.envs.environment import Environment
@@ -24,7 +23,6 @@ ENVIRONMENT = Environment(
     random_command=random_command,
     slip_command=slip_command,
     rule=rule,
-    tools=TOOLS,
     words=WORDS,
     judge="turncredit.envs.desk.grammar",
     commands="turncredit.envs.desk.commands:app",

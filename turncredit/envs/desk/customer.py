@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from turncredit.data.tools import Call
 from turncredit.envs.desk.shop import Case, Request
 from turncredit.envs.desk.tools import KIND_OF, KINDS
-from turncredit.envs.tools import Call
 
 YES = "Customer: Yes, please."
 NO = "Customer: No, I do not want that."

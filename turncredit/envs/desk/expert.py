@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from turncredit.data.tools import Call
 from turncredit.envs.desk.customer import YES
 from turncredit.envs.desk.reading import Known, read_goal, read_reply
 from turncredit.envs.desk.shop import ALLOW, Customer, Order, Request, Stock, decide
 from turncredit.envs.desk.tools import FINAL, KINDS, TOOLS, TOPICS, argument
 from turncredit.envs.desk.world import RECORDED
 from turncredit.envs.protocol import Rng
-from turncredit.envs.tools import Call
 from turncredit.errors import UserError
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from turncredit.data.tools import Call
 from turncredit.envs.desk import reading
 from turncredit.envs.desk.customer import NO_MATTER, NOT_TOLD, YES
 from turncredit.envs.desk.reading import Goal, Known
@@ -16,7 +17,6 @@ from turncredit.envs.desk.shop import ALLOW, Customer, Order, Request, Stock, de
 from turncredit.envs.desk.tools import KIND_OF, KINDS, SETTLES, TOOLS, argument
 from turncredit.envs.desk.world import OVER, RECORDED
 from turncredit.envs.judging import Turn
-from turncredit.envs.tools import Call
 
 read_goal = reading.read_goal
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from turncredit.data.tools import Call
 from turncredit.envs.desk.tools import KINDS, change
-from turncredit.envs.tools import Call
 
 PENDING, DELIVERED = "pending", "delivered"
 CREDIT = "credit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from turncredit.envs.tools import Call, Parameter, Tool, Toolbox
+from turncredit.data.tools import Call, Parameter, Tool, Toolbox
 
 TOPICS = ("name", "order", "address", "method", "variant")
 """What the customer can be asked."""

@@ -10,4 +10,5 @@ WORDS = Words(
     game="the customer service of a shop, where everything that you change is final",
     examples=("ask name", "open order O1042", "confirm return lamp of order O1042", "close"),
     templates=tuple(tool.text for tool in TOOLS),
+    tools=TOOLS,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from turncredit.data.tools import Call
 from turncredit.envs.desk import customer
 from turncredit.envs.desk.generate import METHODS, STREETS
 from turncredit.envs.desk.settings import Settings
 from turncredit.envs.desk.shop import CREDIT, DELIVERED, Case, Change, Order, Request
 from turncredit.envs.desk.tools import KIND_OF, KINDS, SETTLES, TOOLS, TOPICS, argument
 from turncredit.envs.protocol import Step
-from turncredit.envs.tools import Call
 
 START = "A customer is on the line."
 RECORDED = "Recorded."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.household.tools import TOOLS
 from turncredit.envs.household.verl_agent import PROMPT
 
 WORDS = Words(
@@ -25,5 +26,6 @@ WORDS = Words(
         "inventory",
         "look",
     ),
+    tools=TOOLS,
     verl_agent=PROMPT,
 )

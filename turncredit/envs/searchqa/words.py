@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.searchqa.tools import TOOLS
 from turncredit.envs.searchqa.verl_agent import PROMPT
 
 WORDS = Words(
@@ -11,5 +12,6 @@ WORDS = Words(
     examples=("<search>author of Dracula</search>", "<answer>Bram Stoker</answer>"),
     templates=("<search>{query}</search>", "<answer>{short answer}</answer>"),
     tags=("search", "answer"),
+    tools=TOOLS,
     verl_agent=PROMPT,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.data.env_wording import Words
+from turncredit.envs.webshop.tools import TOOLS
 from turncredit.envs.webshop.verl_agent import PROMPT
 
 WORDS = Words(
@@ -10,5 +11,6 @@ WORDS = Words(
     game="a text web shop",
     examples=("search[leak proof water bottle]", "click[Buy Now]"),
     templates=("search[{words}]", "click[{button, product or option}]"),
+    tools=TOOLS,
     verl_agent=PROMPT,
 )

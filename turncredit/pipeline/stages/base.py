@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit import agents
+from turncredit import agents, envs
 from turncredit.config import ScratchConfig
 from turncredit.config.stages import Artifact, Stage
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
@@ -24,12 +24,13 @@ def config(plan: Plan, at: JobKeys) -> Config:
     policy = plan.experiment.policy
     from_scratch = policy.source == "scratch"
     agent = agents.load(plan.agent(at).name)
+    environment = envs.load(plan.experiment.env.name)
     return Config(
         source=policy.source,
         revision=policy.revision,
         scratch=policy.scratch if from_scratch else None,
         own_columns=(*agent.demo_columns, *agent.optional_columns) if from_scratch else (),
-        vocabulary=agent.vocabulary if from_scratch else (),
+        vocabulary=agent.vocabulary_in(environment.words) if from_scratch else (),
     )
 
 

@@ -65,7 +65,7 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
                 cells=[credit_cell(book, method, row, column) for column, method in enumerate(order)],
                 begins=begins.get(number),
                 reflection=one_line(book.cell("reflection", row)),
-                fault=one_line(book.cell("fault", row)),
+                fault=one_line(book.cell("fault", row) or book.cell("tool_error", row)),
                 penalties=_penalties(book, row),
                 components=_components(book, row, order) if components else [],
             )

@@ -17,7 +17,7 @@ from turncredit.stats.rank_correlation import FEWEST, within
 from turncredit.views.pages.data import extremes, noise_of_largest
 from turncredit.views.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.views.show.read import RolloutCredit, RolloutTables
-from turncredit.views.terminal import plain_table, visible
+from turncredit.views.terminal import folded, plain_table, visible
 
 #: Cells of a bar on each side of zero.
 BAR = 12
@@ -67,7 +67,7 @@ def rollout_head(rows: pd.DataFrame) -> Iterator[Text]:
     ]
     yield _text("; ".join([*facts, f"{len(rows)} turns"]))
     if "observation" in last:
-        yield _text(str(rows.iloc[0]["observation"]).strip(), "dim")
+        yield _text(folded(str(rows.iloc[0]["observation"]).strip()), "dim")
     yield Text()
 
 
@@ -129,17 +129,19 @@ def _turn(row: dict, about: RolloutTables, components: bool) -> Iterator[Text]:
     """The lines of one turn: the action and its result, its ground truth, then one line for each method."""
     number = row["turn"]
     line = Text(f"{number:>3}  ", style="dim")
-    line.append(f"> {visible(str(row.get('action', row.get('response_text', ''))))}", style="bold")
+    line.append(f"> {visible(folded(str(row.get('action', row.get('response_text', '')))))}", style="bold")
     line.append("".join(f"   {fact}" for fact in _facts(row)), style="dim")
     if not row.get("valid", True):
         line.append("   invalid", style="red")
     if row.get("fault"):
         line.append(f"   malformed: {visible(str(row['fault']))}", style="red")
+    if row.get("tool_error"):
+        line.append(f"   {visible(str(row['tool_error']))}", style="red")
     yield line
     if row.get("reflection"):
         yield _text(f"     reflection: {' '.join(str(row['reflection']).split())}", "dim")
     if "next_observation" in row:
-        yield _text(f"     {' '.join(str(row['next_observation']).split())}")
+        yield _text(f"     {folded(' '.join(str(row['next_observation']).split()))}")
     yield from _truth_line(number, about)
     for judge, labels in about.labels:
         if number in labels:

@@ -1,6 +1,6 @@
 """Tools: actions with a name, a description and parameters, written as text or as a call in JSON.
 
-An environment whose actions are calls declares them once (`Environment.tools`). Both spellings are one action:
+An environment whose actions are calls declares them once (`Words.tools`). Both spellings are one action:
 
     refund lamp of order O57 to card
     {"name": "refund_item", "arguments": {"product": "lamp", "order": "O57", "method": "card"}}
@@ -22,19 +22,41 @@ LONGEST = 1000
 """Characters of an action; a longer one is refused unread."""
 
 NOT_UNDERSTOOD = "Not understood."
-_NO_CALL = "Malformed call: it needs the keys 'name' and 'arguments', and no others."
+NOT_JSON = "Malformed call: it is not JSON."
 
 
 class Parameter(NamedTuple):
-    """A parameter of a tool, which is a text. With `choices`, only these are allowed."""
+    """A parameter of a tool, which is a text. With `choices`, only these are allowed.
+
+    `without` has the characters that it may not contain, because they end an action in words.
+    """
 
     description: str
     choices: tuple[str, ...] = ()
+    without: str = ""
 
     def schema(self) -> dict[str, Any]:
         """Its JSON schema."""
-        chosen = {"enum": list(self.choices)} if self.choices else {}
-        return {"type": "string", "description": self.description, **chosen}
+        schema: dict[str, Any] = {"type": "string", "description": self.description}
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        if self.without:
+            schema["pattern"] = f"^[^{re.escape(self.without)}]*$"
+        return schema
+
+    def wrong(self, value: Any) -> str:
+        """What is wrong with a value, as the end of a sentence; empty if nothing is."""
+        if not isinstance(value, str):
+            return "must be text"
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            return "is no valid Unicode"
+        if not value.strip():
+            return "is empty"
+        if self.choices and " ".join(value.lower().split()) not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        if any(character in self.without for character in value):
+            return f"must not contain any of {' '.join(self.without)}"
+        return ""
 
 
 class Call(NamedTuple):
@@ -80,17 +102,10 @@ class Tool:
         for name, parameter in self.parameters.items():
             if name not in given:
                 return f"{self.name}: the argument '{name}' is missing."
-            value = given[name]
-            if not isinstance(value, str):
-                return f"{self.name}: the argument '{name}' must be text."
-            value = " ".join(value.split())
-            if parameter.choices:
-                value = value.lower()
-                if value not in parameter.choices:
-                    return f"{self.name}: the argument '{name}' must be one of {', '.join(parameter.choices)}."
-            if not value:
-                return f"{self.name}: the argument '{name}' is empty."
-            values.append(value)
+            if wrong := parameter.wrong(given[name]):
+                return f"{self.name}: the argument '{name}' {wrong}."
+            value = " ".join(given[name].split())
+            values.append(value.lower() if parameter.choices else value)
         return Call(self.name, tuple(values))
 
     def _listed(self) -> str:
@@ -130,24 +145,68 @@ class Toolbox:
 
     def text(self, call: Call) -> str:
         """A call in words."""
-        tool = self._tools[call.tool]
-        return tool.text.format_map(dict(zip(tool.parameters, call.arguments, strict=True)))
+        return self._tools[call.tool].text.format_map(self.arguments(call))
 
     def json(self, call: Call) -> str:
         """A call in JSON."""
-        tool = self._tools[call.tool]
-        return json.dumps({"name": call.tool, "arguments": dict(zip(tool.parameters, call.arguments, strict=True))})
+        return json.dumps({"name": call.tool, "arguments": self.arguments(call)})
+
+    def arguments(self, call: Call) -> dict[str, str]:
+        """A call's arguments by the names of the parameters."""
+        return dict(zip(self._tools[call.tool].parameters, call.arguments, strict=True))
+
+    def call(self, value: Any, arguments: str = "arguments") -> Call | str:
+        """The call that decoded JSON is, or what is wrong with it. `arguments` is the key that holds its arguments."""
+        if not isinstance(value, dict) or set(value) != {"name", arguments}:
+            return f"Malformed call: it needs the keys 'name' and '{arguments}', and no others."
+        if not isinstance(value["name"], str) or value["name"] not in self._tools:
+            return f"Unknown tool. There are {', '.join(self._tools)}."
+        if not isinstance(value[arguments], dict):
+            return f"Malformed call: '{arguments}' must be an object."
+        return self._tools[value["name"]].check(value[arguments])
 
     def _from_json(self, action: str) -> Call | str:
-        try:
-            given = json.loads(action)
-        except (ValueError, RecursionError):
-            return "Malformed call: it is not JSON."
-        if not isinstance(given, dict) or set(given) != {"name", "arguments"}:
-            return _NO_CALL
-        name, arguments = given["name"], given["arguments"]
-        if not isinstance(name, str) or name not in self._tools:
-            return f"Unknown tool. There are {', '.join(self._tools)}."
-        if not isinstance(arguments, dict):
-            return "Malformed call: 'arguments' must be an object."
-        return self._tools[name].check(arguments)
+        decoded = decode(action)
+        if isinstance(decoded, str):
+            return decoded
+        return NOT_JSON if decoded.rest else self.call(decoded.value)
+
+
+class Decoded(NamedTuple):
+    """A JSON value at the start of a text, and the text after it."""
+
+    value: Any
+    rest: str
+
+
+def decode(text: str) -> Decoded | str:
+    """The JSON value that a text begins with; for any other text, what is wrong with it.
+
+    Stricter than `json.loads`: a key may occur once, and NaN and Infinity are no numbers.
+    """
+    text = text.strip()
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except _RepeatedKey:
+        return "Malformed call: a key occurs twice."
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    return Decoded(value, text[end:].strip())
+
+
+class _RepeatedKey(ValueError):
+    """A key that occurs twice in an object."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        raise _RepeatedKey
+    return out
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
