@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.credit.tables import numbers, table
+from tests.credit.tables import numbers, side, table
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.parts.visit_order import balanced_partition
 
@@ -133,3 +133,134 @@ def test_verl_whitening_has_its_epsilon_inside_the_root() -> None:
     turns = table({"a": [[1e-4], [0.0]]})
     got = numbers(compute(turns, METHODS["reinforce_pp"]))
     np.testing.assert_allclose(got, np.array([0.5e-4, -0.5e-4]) / np.sqrt(0.5e-8 + 1e-8), rtol=1e-9)
+
+
+def test_mt_grpos_code_for_two_turns() -> None:
+    # Turn rewards 1, 0, 0: deviation .57735; outcomes 2, 1, 0: deviation 1. The first turn has both, the second one.
+    turns = table({"g": [[1, 2], [0, 1], [0, 0]]})
+    got = numbers(compute(turns, METHODS["mt_grpo"]))
+    third = 1 / np.sqrt(3)
+    np.testing.assert_allclose(got, [2 * third + 1, 1, -third, 0, -third - 1, -1], atol=1e-5)
+
+
+def test_agile_rls_rule_for_turns_that_few_rollouts_reached() -> None:
+    # At turn 1 only b and c have a turn before their last; at turn 2 c is alone. Outcomes 1, 0, 0.
+    turns = table({"g": [[0, 1], [0, 1, 0], [0, 3, 5, 0]]})
+    made = compute(turns, METHODS["mt_grpo"])
+    half, outcome = 1 / np.sqrt(2), np.array([2, -1, -1]) / np.sqrt(3)
+    want = [0, outcome[0], 0, -half, outcome[1], 0, half, 0, outcome[2]]
+    np.testing.assert_allclose(numbers(made, "advantage_turn"), want, atol=1e-5)
+    want = [outcome[0]] * 2 + [outcome[1] - half] * 2 + [outcome[1]] + [outcome[2] + half] * 2 + [outcome[2]] * 2
+    np.testing.assert_allclose(numbers(made), want, atol=1e-5)
+
+
+def test_mt_grpos_alpha_discounts_what_comes_later() -> None:
+    turns = table({"g": [[1, 2], [0, 1], [0, 0]]})
+    got = numbers(compute(turns, method("mt_grpo", alpha=0.5)))
+    np.testing.assert_allclose(got[::2], [2 / np.sqrt(3) + 0.5, -1 / np.sqrt(3), -1 / np.sqrt(3) - 0.5], atol=1e-5)
+
+
+def test_mt_grpo_on_progress_has_the_gains_and_then_the_return() -> None:
+    turns = table({"g": [[0, 1], [0, 0]]}, progress_before=[0, 0.5, 0, 0], progress=[0.5, 1, 0, 0])
+    for name in ("mt_grpo_progress", "mt_grpo_unbiased_progress"):
+        assert numbers(compute(turns, METHODS[name]), "turn_reward").tolist() == [0.5, 1, 0, 0]
+    assert numbers(compute(turns, METHODS["mt_grpo_unbiased_progress"])).tolist() == [1.5, 1, -1.5, -1]
+
+
+def test_the_unbiased_form_by_hand_counts_ended_rollouts_with_nothing() -> None:
+    turns = table({"g": [[0, 1], [1], [0, 0, 0]], "alone": [[0, 1]]})
+    got = numbers(compute(turns, METHODS["mt_grpo_unbiased"]))
+    compared = [0.5, 1, 0.5, -1, -0.5, 0]
+    assert got.tolist() == [*compared, 0, 0]
+    assert numbers(compute(turns, method("mt_grpo_unbiased", singleton="raw"))).tolist() == [*compared, 1, 1]
+
+
+def test_gems_return_normalisation() -> None:
+    turns = table({"g": [[0, 1]], "h": [[0]]})
+    assert numbers(compute(turns, method("rebn", gamma=0.5)), "step_return").tolist() == [0.5, 1, 0]
+    np.testing.assert_allclose(numbers(compute(turns, method("rebn", gamma=0.5))), [0, 1, -1], atol=1e-8)
+    population = numbers(compute(turns, method("rebn", gamma=0.5, ddof=0)))
+    np.testing.assert_allclose(population, np.array([0, 1, -1]) * np.sqrt(1.5), atol=1e-8)
+
+
+def test_agent_credit_benchs_turn_loo() -> None:
+    # At turn 1 the rollout that won in one turn no longer counts; at turn 2 one rollout is left and has its return.
+    got = compute(AGENT, METHODS["turn_loo"])
+    assert numbers(got).tolist() == [5, 10, -10, -10, 0, 5]
+    assert numbers(got, "peers").tolist() == [2, 1, 2, 1, 0, 2]
+    late = table({"g": [[0], [0, 0, 7]]})
+    assert numbers(compute(late, METHODS["turn_loo"])).tolist() == [-7, 7, 7, 7]
+    assert numbers(compute(late, method("turn_loo", singleton="zero"))).tolist() == [-7, 7, 0, 0]
+
+
+def test_prime_rls_turn_credit_by_hand() -> None:
+    # gamma .5: gains 0 .25 .5 over 1 1.5 1.75 give 13/84, 13/42, 2/7, mean .25; the levels are 1.75 and .25 less 1.
+    turns = table({"g": [[0, 0, 1], [0, 0]]}, progress=[0.25, 0.5, 1, 0, 0.25])
+    got = numbers(compute(turns, method("turn_credit", gamma=0.5)))
+    np.testing.assert_allclose(got, [0.75 - 2 / 21, 0.75 + 5 / 84, 0.75 + 1 / 28, -0.75 - 1 / 24, -0.75 + 1 / 24])
+    longer = {**turns, "response_ids": [[1], [1], [1], [1], [1, 2, 3]]}
+    weighted = numbers(compute(longer, method("turn_credit", gamma=0.5)))
+    np.testing.assert_allclose(weighted[3:], [-0.75 - 1 / 16, -0.75 + 1 / 48])
+
+
+def test_g2pos_code() -> None:
+    # What `core_g2po.py` at b8ffaf5 returned for these rows; one malformed response is fined .1.
+    turns = {
+        **table({"g": [[0, 10], [0, 0, 0], [10]]}, observation=["s0", "s1", "s0", "s0", "s2", "s1"]),
+        "well_formed": [True, True, True, False, True, True],
+    }
+    params = {"weighting": "row", "singleton": "raw", "shapers": ["invalid_penalty"], "column": "well_formed"}
+    both = compute(turns, method("g2po", **params))
+    want = [3.8553340, 0.8333426, -1.3773317, -2.9975913, -1.1470959, 0.8333426]
+    np.testing.assert_allclose(numbers(both), want, atol=2e-5)
+    np.testing.assert_allclose(numbers(both, "value"), [3.0083333, 9.5, 3.0083333, 3.0083333, 0, 9.5], atol=1e-7)
+    means = numbers(compute(turns, method("g2po", norm="mean", **params)))
+    np.testing.assert_allclose(means, [16.125, 4.7694445, -6.8583333, -13.075, -5.7305556, 4.7694445], atol=1e-5)
+
+
+def test_gagpo_by_hand() -> None:
+    # gamma .5: G is .5 1 | 0, so V(s0) = .25 and V(s1) = 1; the errors are .25, 0 and -.25, with a deviation of .25.
+    turns = table({"g": [[0, 1], [0]]}, observation=["s0", "s1", "s0"])
+    got = compute(turns, method("gagpo", gamma=0.5))
+    assert numbers(got, "value").tolist() == [0.25, 1, 0.25]
+    assert numbers(got, "td_error").tolist() == [0.25, 0, -0.25]
+    np.testing.assert_allclose(numbers(got), [1, 0, -1], atol=1e-5)
+
+
+def test_graphgpos_recipe_by_hand() -> None:
+    # s0 -> s1 -> won; s0 -> s2 -> s1, which is lost there. From s0 one turn leads to distance 1, the other to 2.
+    turns = table({"g": [[0, 10], [0, 0]]}, observation=["s0", "s1", "s0", "s2"])
+    turns["next_observation"], turns["success"] = ["s1", "", "s2", "s1"], [True, True, False, False]
+    got = compute(turns, METHODS["graphgpo"])
+    assert numbers(got, "graph_distance").tolist() == [1, 0, 2, 1]
+    np.testing.assert_allclose(numbers(got, "graph_reward"), [1, 10, 0.1, 1])
+    half = 1 / np.sqrt(2)
+    np.testing.assert_allclose(numbers(got), [2 * half, half, -2 * half, -half], atol=1e-5)
+    # Lost where nobody has been: no way from s2, so its distance is one more than that of s0, the furthest that has.
+    turns["next_observation"][3] = "s3"
+    assert numbers(compute(turns, METHODS["graphgpo"]), "graph_distance").tolist() == [1, 0, 3, 3]
+
+
+def test_agent_evolvers_adca_code() -> None:
+    # What `_build_decouple` and `suffix_sum_on_steps` at a5a8db8 returned for these flags, outcomes 10, 0 and 10.
+    turns = table({"g": [[0, 10], [0, 0, 0], [10]]})
+    roles = side(turns, role=["decisive", None, "exploration", "regression", "no_progress", "N"])
+    got = numbers(compute(turns, METHODS["adca_grpo"], {"labels": roles}))
+    want = [0.9307137, 0.8189102, -1.4812956, -1.5930990, -1.5036563, 0.6176642]
+    np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_proxmo_by_hand() -> None:
+    # Two texts that share one word of two: idf 1 and ln(3/2) + 1, so their likeness is 1 / (1 + 1.405465^2).
+    turns = table({"g": [[1], [0]]}, observation=["A red mug!", "a Blue mug"])
+    got = compute(turns, METHODS["proxmo"])
+    like = 1 / (1 + (np.log(1.5) + 1) ** 2)
+    own = 1 / (1 + np.exp((like - 1) / 0.1))
+    np.testing.assert_allclose(numbers(got, "advantage_step"), [1 - own, own - 1])
+    up, down = (1 + 0.1 * (1 / (1 + np.exp(sign * 0.5**4)) - 0.5) for sign in (-1, 1))
+    np.testing.assert_allclose(numbers(got, "weight"), [up, down])
+    np.testing.assert_allclose(numbers(got), [0.5 * up + 1 - own, -0.5 * down + own - 1])
+    # With one word kept, the one that stands most often, the texts are the same.
+    np.testing.assert_allclose(numbers(compute(turns, method("proxmo", max_words=1)), "advantage_step"), [0.5, -0.5])
+    wordless = {**turns, "observation": ["1", "?"]}
+    assert numbers(compute(wordless, METHODS["proxmo"]), "advantage_step").tolist() == [0, 0]
