@@ -775,6 +775,90 @@ def proxmo(rows: Rows, *, beta=0.1, alpha=4.0, tau=0.1, gamma=0.95) -> list[floa
     return out
 
 
+def turn_ppo(rows: Rows, *, gamma=0.99, lam=0.9) -> list[float]:
+    return whiten(gae(rows, [row["reward"] for row in rows], gamma=gamma, lam=lam))
+
+
+def tree_grpo(rows: Rows) -> list[float]:
+    """Leaf by leaf: the path from the start, its outcome, and the leaf's advantage on every turn of it."""
+    own = {rollout: places for (_, rollout), places in rollouts(rows).items()}
+
+    def path(rollout: str) -> list[int]:
+        first = rows[own[rollout][0]]
+        before = path(first["parent_rollout_id"])[:] if first["parent_rollout_id"] else []
+        if before:  # up to the state that the fork left: the parent's own turns follow what the parent shares itself
+            shared = len(before) - len(own[first["parent_rollout_id"]])
+            before = before[: shared + first["parent_turn"]]
+        return before + own[rollout]
+
+    def root(rollout: str) -> str:
+        parent = rows[own[rollout][0]]["parent_rollout_id"]
+        return root(parent) if parent else rollout
+
+    leaves = [{"group": group, "tree": root(rollout), "rollout": rollout} for group, rollout in rollouts(rows)]
+    outcome = [sum(rows[place]["reward"] for place in path(leaf["rollout"])) for leaf in leaves]
+    task = within(leaves, outcome, lambda number: leaves[number]["group"])
+    tree = within(leaves, outcome, lambda number: leaves[number]["tree"])
+    out = [0.0] * len(rows)
+    for number, leaf in enumerate(leaves):
+        for place in path(leaf["rollout"]):
+            out[place] += task[number] + tree[number]
+    return out
+
+
+def hiper(rows: Rows, *, gamma=1.0, lam=1.0, lam_seg=0.95) -> list[float]:
+    low = [0.0] * len(rows)
+    high: dict[int, float] = {}
+    for own in rollouts(rows).values():
+        segments: list[list[int]] = []
+        for place in own:
+            if not segments or rows[place]["subgoal_index"] != rows[segments[-1][-1]]["subgoal_index"]:
+                segments.append([])
+            segments[-1].append(place)
+        starts = [rows[segment[0]]["value"] for segment in segments] + [0.0]
+        deltas = []
+        for k, segment in enumerate(segments):
+            values = [*(rows[place]["value"] for place in segment), starts[k + 1]]
+            errors = [rows[p]["reward"] + gamma * values[i + 1] - values[i] for i, p in enumerate(segment)]
+            for i, place in enumerate(segment):
+                low[place] = sum((gamma * lam) ** n * error for n, error in enumerate(errors[i:]))
+            earned = sum(gamma**i * rows[place]["reward"] for i, place in enumerate(segment))
+            deltas.append(earned + gamma ** len(segment) * starts[k + 1] - starts[k])
+        for k, segment in enumerate(segments):
+            total, weight = 0.0, 1.0
+            for later in range(k, len(segments)):
+                total += weight * deltas[later]
+                weight *= gamma ** len(segments[later]) * lam_seg
+            high[segment[0]] = total
+    every, firsts = within(rows, low, lambda _: 0, ddof=0, eps=1e-8), list(high)
+    above = [{"value": high[place]} for place in firsts]
+    relative_high = within(above, [row["value"] for row in above], lambda _: 0, ddof=0, eps=1e-8)
+    out = list(every)
+    for place, value in zip(firsts, relative_high, strict=True):
+        out[place] += value
+    return out
+
+
+def delta_belief(rows: Rows, *, beta=0.1) -> list[float]:
+    def reward(places: list[int], turn: int) -> float:
+        if turn >= len(places):
+            return 0.0
+        after = places[min(turn + 1, len(places) - 1)]
+        gain = rows[after]["logprob"] - rows[places[turn]]["logprob"]
+        return returns(rows, places) + beta * max(gain, 0.0)
+
+    return [
+        relative(
+            reward(own, row["turn"]),
+            [reward(places, row["turn"]) for places in peers],
+            norm="mean_std",
+            ddof=1,
+            eps=1e-6,
+        )
+        for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True)
+    ]
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -832,6 +916,11 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "graphgpo": graphgpo,
     "adca_grpo": adca_grpo,
     "proxmo": proxmo,
+    "turn_ppo": turn_ppo,
+    "bi_level_gae": partial(turn_ppo, gamma=0.95, lam=1.0),
+    "tree_grpo": tree_grpo,
+    "hiper": hiper,
+    "delta_belief": delta_belief,
     "carl": carl,
     "vineppo": vineppo,
     "truth": truth,

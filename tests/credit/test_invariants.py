@@ -32,6 +32,7 @@ BATCH = {name for name, method in METHODS.items() if method.normaliser} | {
     "scpo_repeat",
     "scpo_shortest",
     "rebn",
+    "hiper",
     "proxmo",
 }
 #: methods whose draws come from the ids, and those in which ties are broken by them

@@ -264,3 +264,72 @@ def test_proxmo_by_hand() -> None:
     np.testing.assert_allclose(numbers(compute(turns, method("proxmo", max_words=1)), "advantage_step"), [0.5, -0.5])
     wordless = {**turns, "observation": ["1", "?"]}
     assert numbers(compute(wordless, METHODS["proxmo"]), "advantage_step").tolist() == [0, 0]
+
+
+def test_turn_ppos_setting_by_hand() -> None:
+    # The errors are .99 * .5 - .5 and 1 - .5; the first turn's sum adds .99 * .9 of the second.
+    turns = table({"g": [[0, 1], [0]]})
+    got = compute(turns, METHODS["turn_ppo"], {"values": side(turns, value=[0.5, 0.5, 0.5])})
+    np.testing.assert_allclose(numbers(got, "advantage_raw"), [0.4405, 0.5, -0.5])
+    outer = compute(turns, METHODS["bi_level_gae"], {"values": side(turns, value=[0.5, 0.5, 0.5])})
+    np.testing.assert_allclose(numbers(outer, "advantage_raw"), [0.45, 0.5, -0.5])
+
+
+@pytest.mark.parametrize(
+    ("params", "low", "high"),
+    [
+        (
+            {},
+            [-0.468755, -0.736615, 2.477703, 0.334825, 0.066965, -0.468755, -0.736615, -0.468755],
+            [1.055733, 0, 1.323034, 0, -0.395641, -1.069292, -0.913834, 0],
+        ),
+        (
+            {"gamma": 0.9, "lam": 0.8, "lam_seg": 0.7},
+            [-0.51585, -0.854381, 2.458932, 0.250898, 0.219319, -0.475428, -0.671221, -0.412269],
+            [0.370801, 0, 1.726669, 0, -0.177335, -1.015804, -0.904331, 0],
+        ),
+    ],
+)
+def test_hipers_code(params: dict, low: list[float], high: list[float]) -> None:
+    # What `compute_hae_advantage` at 9d3c118 returned for these rows, with one value for both levels.
+    turns = table({"g": [[0, 0, 0.5, 0, 1], [0, 0, 0]]}, subgoal_index=[0, 0, 1, 1, 2, 0, 1, 1])
+    values = {"values": side(turns, value=[0.5, 0.6, 0.4, 0.7, 0.9, 0.3, 0.2, 0.1])}
+    got = compute(turns, method("hiper", **params), values)
+    np.testing.assert_allclose(numbers(got, "advantage_low"), low, atol=2e-6)
+    np.testing.assert_allclose(numbers(got, "advantage_high"), high, atol=2e-6)
+    np.testing.assert_allclose(numbers(got), np.array(low) + high, atol=4e-6)
+
+
+def test_tree_grpos_code_by_hand() -> None:
+    # Leaves a and its fork have 1 and 0, b, alone in its tree, 1. In the task (1, -2, 1) / sqrt(3), in a's tree
+    # (1, -1) / sqrt(2). The first turn of a is on two paths.
+    turns = table({"g": [[0, 1], [1], [0]]}, parent_rollout_id=["", "", "", "g0"], parent_turn=[-1, -1, -1, 1])
+    got = compute(turns, METHODS["tree_grpo"])
+    third, half = 1 / np.sqrt(3), 1 / np.sqrt(2)
+    want = [-third, third + half, third, -2 * third - half]
+    np.testing.assert_allclose(numbers(got), want, atol=1e-5)
+    assert numbers(got, "leaves").tolist() == [2, 1, 1, 1]
+    raw = numbers(compute(turns, method("tree_grpo", singleton="raw")))
+    np.testing.assert_allclose(raw, np.add(want, [0, 0, 1, 0]), atol=1e-5)
+
+
+def test_a_leafs_outcome_counts_from_the_start_through_every_fork() -> None:
+    # The fork of a leaves its third state, after 2 + 3; the fork of that fork its second state, after 2 + 3 + 5.
+    turns = table(
+        {"g": [[2, 3, 0], [5, 0], [7]]},
+        parent_rollout_id=["", "", "", "g0", "g0", "g1"],
+        parent_turn=[-1, -1, -1, 2, 2, 1],
+    )
+    got = compute(turns, METHODS["tree_grpo"])
+    assert numbers(got, "outcome").tolist() == [5, 5, 5, 10, 10, 17]
+    assert numbers(got, "leaves").tolist() == [3, 3, 1, 2, 1, 1]
+
+
+def test_delta_beliefs_code_by_hand() -> None:
+    # Rewards 1 + .1 * 2, 1, 1 and 0, 0: a loss of belief costs nothing, and the ended rollout counts with 0.
+    turns = table({"g": [[0, 0, 1], [0, 0]]})
+    logprobs = {"logprobs": side(turns, logprob=[-3, -1, -1, -3, -4], tokens=[2] * 5, sampled=[0.0] * 5)}
+    got = compute(turns, METHODS["delta_belief"], logprobs)
+    np.testing.assert_allclose(numbers(got, "step_reward"), [1.2, 1, 1, 0, 0])
+    half = 1 / np.sqrt(2)
+    np.testing.assert_allclose(numbers(got), [half, half, half, -half, -half], atol=1e-5)
