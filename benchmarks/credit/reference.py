@@ -15,7 +15,7 @@ from collections.abc import Callable
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 from scipy.optimize import brentq
 
@@ -859,6 +859,23 @@ def delta_belief(rows: Rows, *, beta=0.1) -> list[float]:
     ]
 
 
+def lotapo(rows: Rows) -> list[float]:
+    out = flat_grpo(rows, ddof=0)
+    for members in groups(rows).values():
+        gain = {}
+        for own in members:
+            left = [rows[place]["logprob"] / rows[place]["tokens"] for place in own]
+            gain |= {place: left[-1] - value for place, value in zip(own[:-1], left[:-1], strict=True)}
+        sizes = [abs(value) for value in gain.values() if abs(value) > 1e-6]
+        if not sizes:
+            continue
+        bounded = [math.tanh(value / (median(sizes) + 1e-6)) for value in gain.values()]
+        for (place, value), b in zip(gain.items(), bounded, strict=True):
+            n = relative(b, bounded, norm="mean_std", ddof=0, eps=1e-6)
+            out[place] += n if value * n > 0 else 0.0
+    return out
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -921,6 +938,7 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "tree_grpo": tree_grpo,
     "hiper": hiper,
     "delta_belief": delta_belief,
+    "lotapo": lotapo,
     "carl": carl,
     "vineppo": vineppo,
     "truth": truth,

@@ -115,7 +115,7 @@ def test_longer_rollouts_elsewhere_leak_nothing_before_whitening(name: str, made
 CONTAINED = {name: m.turn_term.neutral for name, m in METHODS.items() if m.turn_term and m.turn_term.neutral}
 CONTAINED |= {name: {"omega": 0, "estimator": "flat_grpo"} for name in ("istar", "istar_code")}
 CONTAINED |= {"gigpo": {"omega": 0}, "scpo": {"omega": 0}, "g2po": {"omega": 0}, "graphgpo": {"beta": 0}}
-CONTAINED |= {"adca_grpo": {"alpha": 0, "estimator": "flat_grpo"}}
+CONTAINED |= {"adca_grpo": {"alpha": 0, "estimator": "flat_grpo"}, "lotapo": {"lam": 0, "estimator": "flat_grpo"}}
 
 
 @pytest.mark.parametrize("name", CONTAINED)

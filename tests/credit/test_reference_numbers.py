@@ -333,3 +333,24 @@ def test_delta_beliefs_code_by_hand() -> None:
     np.testing.assert_allclose(numbers(got, "step_reward"), [1.2, 1, 1, 0, 0])
     half = 1 / np.sqrt(2)
     np.testing.assert_allclose(numbers(got), [half, half, half, -half, -half], atol=1e-5)
+
+
+def test_lotapos_formula_by_hand() -> None:
+    # Two rollouts whose answers have -1 at the end; without a turn -1.2 and -.9, and -1.4. The median size is .2.
+    turns = table({"g": [[0, 0, 1], [0, 0]]})
+    logprobs = {"logprobs": side(turns, logprob=[-2.4, -1.8, -2, -2.8, -2], tokens=[2] * 5, sampled=[0.0] * 5)}
+    got = compute(turns, METHODS["lotapo"], logprobs)
+    np.testing.assert_allclose(numbers(got, "gain"), [0.2, -0.1, np.nan, 0.4, np.nan])
+    relative = [0.540338, -1.401991, 0, 0.861653, 0]
+    np.testing.assert_allclose(numbers(got, "gain_relative"), relative, atol=1e-6)
+    np.testing.assert_allclose(numbers(got), np.add(relative, [1, 1, 1, -1, -1]), atol=1e-5)
+
+
+def test_lotapos_gate_drops_a_gain_that_is_merely_smaller_than_the_others() -> None:
+    turns = table({"g": [[0, 1], [0, 1]]})
+    logprobs = {"logprobs": side(turns, logprob=[-1.2, -1, -1.4, -1], tokens=[1] * 4, sampled=[0.0] * 4)}
+    got = compute(turns, METHODS["lotapo"], logprobs)
+    np.testing.assert_allclose(numbers(got, "gain_relative"), [-1, 0, 1, 0], atol=1e-4)
+    np.testing.assert_allclose(numbers(got), [0, 0, 1, 0], atol=1e-4)
+    nothing = {"logprobs": side(turns, logprob=[-1.0] * 4, tokens=[1] * 4, sampled=[0.0] * 4)}
+    assert not numbers(compute(turns, METHODS["lotapo"], nothing)).any()
