@@ -113,6 +113,14 @@ def test_ids_may_be_whole_numbers_and_then_sort_as_numbers() -> None:
     assert Turns(made).return_R.tolist() == [3, 5]
 
 
+def test_a_discounted_sum_takes_a_decay_for_each_turn() -> None:
+    turns = Turns(
+        {"group_id": ["g"] * 4, "rollout_id": ["a", "a", "a", "b"], "turn": [0, 1, 2, 0], "reward": [0.0] * 4}
+    )
+    got = turns.discounted_sum_N(np.array([1.0, 10.0, 100.0, 7.0]), np.array([0.5, 0.0, 9.0, 9.0]))
+    assert got.tolist() == [6, 10, 100, 7]
+
+
 def test_step_returns_are_discounted_sums_to_the_end_of_the_rollout() -> None:
     turns = Turns(table({"g": [[1, 2, 4], [8], [0, 1]]}))
     assert turns.step_return_N(0.5).tolist() == [3, 4, 4, 8, 0.5, 1]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 from scipy.optimize import brentq
 
@@ -599,6 +599,283 @@ def trace(rows: Rows, *, gamma: float = 1.0) -> list[float]:
     return out
 
 
+def mt_grpo(rows: Rows, *, progress=False, alpha=1.0) -> list[float]:
+    """The sum over the turns ahead, each term looked up from its definition."""
+    rewards, last = turn_rewards(rows, progress=progress), last_places(rows)
+    inner_cell = [None if p in last else (row["group_id"], row["turn"]) for p, row in enumerate(rows)]
+    relative_at = within(rows, rewards, lambda p: inner_cell[p] or ("outcome", rows[p]["group_id"]))
+    return [
+        sum(alpha ** (turn - row["turn"]) * relative_at[own[turn]] for turn in range(row["turn"], len(own)))
+        for row, (own, _) in zip(rows, own_and_peers(rows), strict=True)
+    ]
+
+
+def mt_grpo_unbiased(rows: Rows, *, progress=False, alpha=1.0) -> list[float]:
+    rewards = turn_rewards(rows, progress=progress)
+
+    def ahead(places: list[int], turn: int) -> float:
+        return sum(alpha**k * rewards[place] for k, place in enumerate(places[turn:]))
+
+    out = []
+    for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
+        others = [ahead(places, row["turn"]) for places in peers if places != own]
+        out.append(ahead(own, row["turn"]) - mean(others) if others else 0.0)
+    return out
+
+
+def turn_rewards(rows: Rows, *, progress: bool) -> list[float]:
+    last = last_places(rows)
+    if not progress:
+        return [row["reward"] for row in rows]
+    gains = [row["progress"] - row["progress_before"] for row in rows]
+    return [returns(rows, own) if place in last else gains[place] for place, (own, _) in enumerate(own_and_peers(rows))]
+
+
+def last_places(rows: Rows) -> set[int]:
+    return {places[-1] for places in rollouts(rows).values()}
+
+
+def rebn(rows: Rows) -> list[float]:
+    return within(rows, step_returns(rows, 1.0), lambda _: "batch", eps=1e-9)
+
+
+def turn_loo(rows: Rows) -> list[float]:
+    out = []
+    for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
+        others = [returns(rows, places) for places in peers if places != own and len(places) > row["turn"]]
+        out.append(returns(rows, own) - (mean(others) if others else 0.0))
+    return out
+
+
+def turn_credit(rows: Rows, *, beta=1.0, gamma=0.9) -> list[float]:
+    def change(places: list[int], turn: int) -> float:
+        return rows[places[turn]]["progress"] - rows[places[turn - 1]]["progress"] if turn else 0.0
+
+    def ahead(places: list[int], turn: int) -> float:
+        return sum(
+            gamma ** (later - turn) * change(places, later) / sum(gamma**d for d in range(later + 1))
+            for later in range(turn, len(places))
+        )
+
+    def total(places: list[int]) -> float:
+        return returns(rows, places) + sum(change(places, turn) for turn in range(len(places)))
+
+    out = []
+    for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
+        tokens = [max(len(rows[place]["response_ids"]), 1) for place in own]
+        centre = sum(n * ahead(own, turn) for turn, n in enumerate(tokens)) / sum(tokens)
+        level = total(own) - mean([total(places) for places in peers]) if len(peers) > 1 else 0.0
+        out.append(level + beta * (ahead(own, row["turn"]) - centre))
+    return out
+
+
+def seen_with(rows: Rows) -> dict[tuple, list[int]]:
+    """(group, observation) -> its rows' places."""
+    cells: dict[tuple, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        cells[row["group_id"], row["observation"]].append(place)
+    return cells
+
+
+def g2po(rows: Rows, *, gamma=0.95) -> list[float]:
+    cells, own_of = seen_with(rows), [own for own, _ in own_and_peers(rows)]
+
+    def value(place: int) -> float:
+        there = cells[rows[place]["group_id"], rows[place]["observation"]]
+        return mean([gamma ** (len(own_of[p]) - rows[p]["turn"]) * returns(rows, own_of[p]) for p in there])
+
+    def after(place: int) -> float:
+        own, turn = own_of[place], rows[place]["turn"]
+        if turn + 1 < len(own):
+            return value(own[turn + 1])
+        return returns(rows, own) if any(rows[p]["success"] for p in own) else 0.0
+
+    led = [after(place) for place in range(len(rows))]
+    node = within(rows, led, lambda p: (rows[p]["group_id"], rows[p]["observation"]))
+    edge = within(rows, [led[p] - value(p) for p in range(len(rows))], lambda p: rows[p]["group_id"])
+    return [a + b + c for a, b, c in zip(flat_grpo(rows), node, edge, strict=True)]
+
+
+def gagpo(rows: Rows, *, gamma=0.95, lam=0.95) -> list[float]:
+    cells, ahead = seen_with(rows), step_returns(rows, gamma)
+    values = [mean([ahead[p] for p in cells[row["group_id"], row["observation"]]]) for row in rows]
+    raw = gae(rows, [row["reward"] for row in rows], gamma=gamma, lam=lam, values=values)
+    return within(rows, [round(value, 12) for value in raw], lambda p: rows[p]["group_id"])
+
+
+def graphgpo(rows: Rows, *, omega=0.1) -> list[float]:
+    reward = [0.0] * len(rows)
+    for members in groups(rows).values():
+        edges = []  # place, the text that it leaves, the text that it leads to; None is success
+        for own in members:
+            won = any(rows[place]["success"] for place in own)
+            ends = [rows[place]["observation"] for place in own[1:]]
+            ends.append(None if won else rows[own[-1]]["next_observation"])
+            edges += [(place, rows[place]["observation"], end) for place, end in zip(own, ends, strict=True)]
+        level: dict[str | None, int] = {None: 0}  # breadth first, from success backwards
+        for distance in range(len(edges)):
+            for _, start, end in edges:
+                if level.get(end) == distance:
+                    level.setdefault(start, distance + 1)
+        top = max((returns(rows, own) for own in members if any(rows[p]["success"] for p in own)), default=None)
+        if top is None:
+            continue
+        furthest = max(level.values())
+        for place, _, end in edges:
+            reward[place] = top * omega ** level.get(end, furthest + 1)
+    graph = within(rows, reward, lambda p: (rows[p]["group_id"], rows[p]["observation"]))
+    return [a + b for a, b in zip(flat_grpo(rows), graph, strict=True)]
+
+
+def adca_grpo(rows: Rows, *, alpha=0.1) -> list[float]:
+    base = flat_grpo(rows, ddof=0, eps=1e-12)
+    out = [0.0] * len(rows)
+    flag = [0.2 if row["role"] in "DE" else -0.2 for row in rows]
+    for members in groups(rows).values():
+        centre = mean([mean([flag[p] for p in own]) for own in members])
+        spread = mean([mean([(flag[p] - centre) ** 2 for p in own]) for own in members])
+        for own in members:
+            for turn, place in enumerate(own):
+                ahead = [(flag[p] - centre) / (math.sqrt(spread + 1e-8) + 1e-12) for p in own[turn:]]
+                out[place] = base[place] + alpha * sum(ahead)
+    return out
+
+
+def proxmo(rows: Rows, *, beta=0.1, alpha=4.0, tau=0.1, gamma=0.95) -> list[float]:
+    def sigma(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    def words(row: dict) -> list[str]:
+        return re.findall(r"\b\w\w+\b", row["observation"].lower())
+
+    def vector(row: dict) -> dict[str, float]:
+        found = words(row)
+        raw = {w: found.count(w) * (math.log((1 + len(rows)) / (1 + holding[w])) + 1) for w in set(found)}
+        size = math.sqrt(sum(value**2 for value in raw.values()))
+        return {word: value / size for word, value in raw.items()}
+
+    holding: dict[str, int] = defaultdict(int)
+    for row in rows:
+        for word in set(words(row)):
+            holding[word] += 1
+    vectors = {text: vector({"observation": text}) for text in {row["observation"] for row in rows}}
+    ahead = step_returns(rows, gamma)
+    out = []
+    for place, (own, peers) in enumerate(own_and_peers(rows)):
+        share = mean([float(any(rows[p]["success"] for p in places)) for places in peers])
+        won = any(rows[p]["success"] for p in own)
+        weight = 1 + beta * (sigma((1 - share) ** alpha if won else -(share**alpha)) - 0.5)
+        level = returns(rows, own) - mean([returns(rows, places) for places in peers]) if len(peers) > 1 else 0.0
+        mine = vectors[rows[place]["observation"]]
+        everyone = [p for places in peers for p in places]
+        like = [sum(mine.get(w, 0.0) * x for w, x in vectors[rows[p]["observation"]].items()) for p in everyone]
+        share_of = [math.exp(value / tau) for value in like]
+        near = sum(s * ahead[p] for s, p in zip(share_of, everyone, strict=True)) / sum(share_of)
+        out.append(weight * level + ahead[place] - near)
+    return out
+
+
+def turn_ppo(rows: Rows, *, gamma=0.99, lam=0.9) -> list[float]:
+    return whiten(gae(rows, [row["reward"] for row in rows], gamma=gamma, lam=lam))
+
+
+def tree_grpo(rows: Rows) -> list[float]:
+    """Leaf by leaf: the path from the start, its outcome, and the leaf's advantage on every turn of it."""
+    own = {rollout: places for (_, rollout), places in rollouts(rows).items()}
+
+    def path(rollout: str) -> list[int]:
+        first = rows[own[rollout][0]]
+        before = path(first["parent_rollout_id"])[:] if first["parent_rollout_id"] else []
+        if before:  # up to the state that the fork left: the parent's own turns follow what the parent shares itself
+            shared = len(before) - len(own[first["parent_rollout_id"]])
+            before = before[: shared + first["parent_turn"]]
+        return before + own[rollout]
+
+    def root(rollout: str) -> str:
+        parent = rows[own[rollout][0]]["parent_rollout_id"]
+        return root(parent) if parent else rollout
+
+    leaves = [{"group": group, "tree": root(rollout), "rollout": rollout} for group, rollout in rollouts(rows)]
+    outcome = [sum(rows[place]["reward"] for place in path(leaf["rollout"])) for leaf in leaves]
+    task = within(leaves, outcome, lambda number: leaves[number]["group"])
+    tree = within(leaves, outcome, lambda number: leaves[number]["tree"])
+    out = [0.0] * len(rows)
+    for number, leaf in enumerate(leaves):
+        for place in path(leaf["rollout"]):
+            out[place] += task[number] + tree[number]
+    return out
+
+
+def hiper(rows: Rows, *, gamma=1.0, lam=1.0, lam_seg=0.95) -> list[float]:
+    low = [0.0] * len(rows)
+    high: dict[int, float] = {}
+    for own in rollouts(rows).values():
+        segments: list[list[int]] = []
+        for place in own:
+            if not segments or rows[place]["subgoal_index"] != rows[segments[-1][-1]]["subgoal_index"]:
+                segments.append([])
+            segments[-1].append(place)
+        starts = [rows[segment[0]]["value"] for segment in segments] + [0.0]
+        deltas = []
+        for k, segment in enumerate(segments):
+            values = [*(rows[place]["value"] for place in segment), starts[k + 1]]
+            errors = [rows[p]["reward"] + gamma * values[i + 1] - values[i] for i, p in enumerate(segment)]
+            for i, place in enumerate(segment):
+                low[place] = sum((gamma * lam) ** n * error for n, error in enumerate(errors[i:]))
+            earned = sum(gamma**i * rows[place]["reward"] for i, place in enumerate(segment))
+            deltas.append(earned + gamma ** len(segment) * starts[k + 1] - starts[k])
+        for k, segment in enumerate(segments):
+            total, weight = 0.0, 1.0
+            for later in range(k, len(segments)):
+                total += weight * deltas[later]
+                weight *= gamma ** len(segments[later]) * lam_seg
+            high[segment[0]] = total
+    every, firsts = within(rows, low, lambda _: 0, ddof=0, eps=1e-8), list(high)
+    above = [{"value": high[place]} for place in firsts]
+    relative_high = within(above, [row["value"] for row in above], lambda _: 0, ddof=0, eps=1e-8)
+    out = list(every)
+    for place, value in zip(firsts, relative_high, strict=True):
+        out[place] += value
+    return out
+
+
+def delta_belief(rows: Rows, *, beta=0.1) -> list[float]:
+    def reward(places: list[int], turn: int) -> float:
+        if turn >= len(places):
+            return 0.0
+        after = places[min(turn + 1, len(places) - 1)]
+        gain = rows[after]["logprob"] - rows[places[turn]]["logprob"]
+        return returns(rows, places) + beta * max(gain, 0.0)
+
+    return [
+        relative(
+            reward(own, row["turn"]),
+            [reward(places, row["turn"]) for places in peers],
+            norm="mean_std",
+            ddof=1,
+            eps=1e-6,
+        )
+        for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True)
+    ]
+
+
+def lotapo(rows: Rows) -> list[float]:
+    out = flat_grpo(rows, ddof=0)
+    for members in groups(rows).values():
+        gain = {}
+        for own in members:
+            left = [rows[place]["logprob"] / rows[place]["tokens"] for place in own]
+            gain |= {place: left[-1] - value for place, value in zip(own[:-1], left[:-1], strict=True)}
+        sizes = [abs(value) for value in gain.values() if abs(value) > 1e-6]
+        if not sizes:
+            continue
+        bounded = [math.tanh(value / (median(sizes) + 1e-6)) for value in gain.values()]
+        for (place, value), b in zip(gain.items(), bounded, strict=True):
+            n = relative(b, bounded, norm="mean_std", ddof=0, eps=1e-6)
+            out[place] += n if value * n > 0 else 0.0
+    return out
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -644,6 +921,24 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "hcapo_smooth": partial(hcapo, smoothing=0.5),
     "hipif": hipif,
     "hipif_gigpo": hipif_gigpo,
+    "mt_grpo": mt_grpo,
+    "mt_grpo_progress": partial(mt_grpo, progress=True),
+    "mt_grpo_unbiased": mt_grpo_unbiased,
+    "mt_grpo_unbiased_progress": partial(mt_grpo_unbiased, progress=True),
+    "rebn": rebn,
+    "turn_loo": turn_loo,
+    "turn_credit": turn_credit,
+    "g2po": g2po,
+    "gagpo": gagpo,
+    "graphgpo": graphgpo,
+    "adca_grpo": adca_grpo,
+    "proxmo": proxmo,
+    "turn_ppo": turn_ppo,
+    "bi_level_gae": partial(turn_ppo, gamma=0.95, lam=1.0),
+    "tree_grpo": tree_grpo,
+    "hiper": hiper,
+    "delta_belief": delta_belief,
+    "lotapo": lotapo,
     "carl": carl,
     "vineppo": vineppo,
     "truth": truth,

@@ -21,7 +21,8 @@ from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 
-#: methods with a statistic over the whole batch (whitening, RMS, entropy range, the gate's schedule, balancing)
+#: methods with a statistic over the whole batch (whitening, RMS, entropy range, the gate's schedule, balancing,
+#: returns to go, words of the observations)
 BATCH = {name for name, method in METHODS.items() if method.normaliser} | {
     "reinforce_pp",
     "empg",
@@ -30,6 +31,9 @@ BATCH = {name for name, method in METHODS.items() if method.normaliser} | {
     "scpo_grpo",
     "scpo_repeat",
     "scpo_shortest",
+    "rebn",
+    "hiper",
+    "proxmo",
 }
 #: methods whose draws come from the ids, and those in which ties are broken by them
 DRAWN = {"random_credit", "mgr", "mgr_across_turns", "mgr_no_critic", "mgr_no_repetition"}
@@ -110,7 +114,8 @@ def test_longer_rollouts_elsewhere_leak_nothing_before_whitening(name: str, made
 #: methods, and the parameters at which they are flat GRPO: those at which a turn term declares to be neutral, on it
 CONTAINED = {name: m.turn_term.neutral for name, m in METHODS.items() if m.turn_term and m.turn_term.neutral}
 CONTAINED |= {name: {"omega": 0, "estimator": "flat_grpo"} for name in ("istar", "istar_code")}
-CONTAINED |= {"gigpo": {"omega": 0}, "scpo": {"omega": 0}}
+CONTAINED |= {"gigpo": {"omega": 0}, "scpo": {"omega": 0}, "g2po": {"omega": 0}, "graphgpo": {"beta": 0}}
+CONTAINED |= {"adca_grpo": {"alpha": 0, "estimator": "flat_grpo"}, "lotapo": {"lam": 0, "estimator": "flat_grpo"}}
 
 
 @pytest.mark.parametrize("name", CONTAINED)

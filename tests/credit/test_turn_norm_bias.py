@@ -10,6 +10,8 @@ summed over a rollout's later turns.
 2. By position it is 0 where going on is free, and has the wrong sign where it costs less than it earns.
 3. Over all turns of the group it has the right sign.
 4. A turn's own credit alone, as in HAS's turn term, tells the first turn nothing of the second's bonus in either way.
+5. MT-GRPO, which normalises turn rewards by position, does not see what going on costs; its unbiased form and TurnLOO,
+   whose baselines are other rollouts alone, have the true expected gradient.
 """
 
 from __future__ import annotations
@@ -76,3 +78,32 @@ def test_its_own_credit_alone_tells_a_turn_nothing_of_what_it_leads_to(size: int
     assert expected_gradient(size, p, 0.0, "none", own_credit_only=True) == 0.0
     assert expected_gradient(size, p, 0.0, "position", own_credit_only=True) == 0.0
     assert expected_gradient(size, p, 0.0, "group", own_credit_only=True) < 0
+
+
+def gradient_on_rewards(name: str, size: int, p: float, cost: float) -> float:
+    """As `expected_gradient`, of a method that sums up what follows: only the first turn's action is a choice."""
+    total = 0.0
+    for count in range(size + 1):
+        goes_on = [number < count for number in range(size)]
+        probability = comb(size, count) * p**count * (1 - p) ** (size - count)
+        turns = table({"g": [[-cost, BONUS] if on else [0.0] for on in goes_on]})
+        first = np.array(turns["turn"]) == 0
+        made = numbers(compute(turns, resolve(name)))[first]
+        total += probability * float(np.sum((np.array(goes_on) - p) * made))
+    return total
+
+
+@pytest.mark.parametrize(("size", "p"), CASES)
+@pytest.mark.parametrize("cost", [0.0, 0.25, 3.0])
+@pytest.mark.parametrize("name", ["mt_grpo_unbiased", "turn_loo"])
+def test_with_the_other_rollouts_as_baselines_the_expected_gradient_is_the_true_one(
+    name: str, size: int, p: float, cost: float
+) -> None:
+    true = size * p * (1 - p) * (BONUS - cost)
+    assert gradient_on_rewards(name, size, p, cost) == pytest.approx(true, abs=1e-12)
+
+
+@pytest.mark.parametrize(("size", "p"), CASES)
+def test_mt_grpo_encourages_going_on_though_it_costs_three_times_what_it_earns(size: int, p: float) -> None:
+    assert gradient_on_rewards("mt_grpo", size, p, 3.0) > 0.05
+    assert gradient_on_rewards("mt_grpo", size, p, 3.0) == pytest.approx(gradient_on_rewards("mt_grpo", size, p, 0.0))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -84,6 +85,53 @@ def test_the_gold_answer_has_the_probability_of_a_pass_over_the_turn_s_context(p
     assert metrics["gold_logprob"] == pytest.approx(np.mean(np.array(found) / tokens), abs=1e-4)
 
 
+def test_a_deleted_turn_is_missing_from_the_context_at_the_rollouts_end(plan, rows, tmp_path) -> None:
+    """Each turn's sequence is put together from the text of its definition, and read by itself."""
+    _, table = read(plan, "gold_deleted", tmp_path)
+    policy = plan.sft_policy(plan.turns_at("igpo", 0, 1))
+    model, encoder = models.load_model(policy, dtype="float32").eval(), tokenizer.load(policy)
+    tasks = {row["task_id"]: row for row in tables.read(plan.layout.path("tasks", split="train")).to_pylist()}
+    found = []
+    for row in rows:
+        own = [other for other in rows if other["rollout_id"] == row["rollout_id"]]
+        ids = list(own[0]["prompt_ids"])
+        for turn, after in enumerate(own[1:]):
+            if turn == row["turn"]:
+                ids += encoder.encode("[DELETE]")
+            else:
+                ids += own[turn]["response_ids"] + after["prompt_ids"]
+        gold = encoder.encode(f" {question_of(tasks[row['task_id']]).answers[0]}")
+        sequence = torch.tensor([ids + encoder.encode(" answer[") + gold])
+        with torch.no_grad():
+            logits = model(sequence).logits[0].double() / row["temperature"]
+        each = torch.log_softmax(logits, -1)[:-1].gather(1, sequence[0, 1:, None])[:, 0]
+        found.append(float(each[-len(gold) :].sum()))
+    assert max(row["turn"] for row in rows) > 0
+    assert table.column("logprob").to_numpy() == pytest.approx(np.array(found), abs=1e-4)
+    assert table.column("policy_id").to_pylist() == [row["policy_id"] for row in rows]
+    ends = [
+        number
+        for number, row in enumerate(rows)
+        if row["turn"] + 1 == sum(other["rollout_id"] == row["rollout_id"] for other in rows)
+    ]
+    plain = read(plan, "gold", tmp_path)[1].column("logprob").to_numpy()
+    assert table.column("logprob").to_numpy()[ends] == pytest.approx(plain[ends], abs=1e-5)
+
+
+def test_turns_are_deleted_only_from_a_context_that_grows(rows) -> None:
+    made = [{**row, "context_reset": True} for row in rows]
+    with pytest.raises(UserError, match="begins a context anew, and a turn can only be deleted from one that grows"):
+        second_pass.deleted_contexts(pa.Table.from_pylist(made), _any_answer(rows), [1])
+    with pytest.raises(UserError, match="'window' is made anew; choose an append-only agent"):
+        checks.check(
+            tiny.experiment(**{**SEARCH, "methods": ["lotapo"]}, agent={"name": "window", "window": {"think": False}})
+        )
+
+
+def _any_answer(rows: list[dict]) -> dict[str, second_pass.Scored]:
+    return {row["task_id"]: second_pass.Scored([1], [2]) for row in rows}
+
+
 def test_in_round_1_the_frozen_reference_is_the_policy_that_sampled(plan, tmp_path) -> None:
     gold, frozen = (read(plan, reader, tmp_path)[1] for reader in ("gold", "gold_sft"))
     assert frozen.column("logprob").equals(gold.column("logprob"))
@@ -148,7 +196,7 @@ def test_an_agent_whose_responses_need_a_plan_is_one_line() -> None:
         second_pass.gold_response(new_agent, _Letters(), ("answer[ Rome]", " Rome"), "turns")
 
 
-@pytest.mark.parametrize("method", ["igpo", "trace"])
+@pytest.mark.parametrize("method", ["igpo", "trace", "delta_belief", "lotapo"])
 def test_an_environment_without_gold_answers_is_refused_before_any_job(method: str) -> None:
     with pytest.raises(UserError, match=f"'{method}' needs the environment's gold answers, which 'household' does not"):
         checks.check(tiny.experiment(methods=[method]))

@@ -46,7 +46,7 @@ KEYS: dict[str, str] = {
     "question": "role|progress|score",
     "hidden_policy": "sft|current",
     "hidden_position": "observation|action",
-    "scorer": rf"sft|hindsight|gold|gold_sft|{IMPLICIT}{_NAME}",
+    "scorer": rf"sft|hindsight|gold|gold_sft|gold_deleted|{IMPLICIT}{_NAME}",
     "continuations": r"k\d+(?:b\d+)?",
     "forks": r"n\d+",
     "warm_start": START,

@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.forks import parents
 from turncredit.data.tables import TRAINED
 from turncredit.data.turns import PARENT, Turns
-from turncredit.errors import UserError
 
 
 def carl(turns: Turns) -> dict[str, np.ndarray]:
@@ -28,8 +28,8 @@ def carl(turns: Turns) -> dict[str, np.ndarray]:
     parent is not in its group, or that is its own ancestor.
     Returns `value` (V of the state before the turn), `edges` (of that state), `trained` (0 or 1), `advantage` (each N).
     """
-    parent_R, depth_R = _parents(turns)
-    node_N = _nodes(turns, parent_R, depth_R)
+    parent_R, at_R, depth_R = parents(turns, "carl")
+    node_N = _nodes(turns, parent_R, at_R, depth_R)
     edges: dict[int, list[int]] = defaultdict(list)
     for row, node in enumerate(node_N.tolist()):
         edges[node].append(row)
@@ -55,51 +55,16 @@ def carl(turns: Turns) -> dict[str, np.ndarray]:
     }
 
 
-def _parents(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
-    """The rollout that each one forked from (R), -1 for none, and how many forks lie between it and the start (R)."""
-    codes_N, names = turns.texts("parent_rollout_id", "carl")
-    numbers = {name: number for number, (_, name) in enumerate(turns.ids_R())}
-    groups = turns.group_R
-    parent_R = np.full(turns.rollouts, -1)
-    for rollout, code in enumerate(codes_N[turns.first_R].tolist()):
-        name = names[code]
-        if name == PARENT["parent_rollout_id"]:
-            continue
-        parent = numbers.get(name)
-        if parent is None or groups[parent] != groups[rollout]:
-            raise UserError(
-                f"{turns.where}: {turns.rollout_name(rollout)} is a fork of '{name}', which its group does not have"
-            )
-        parent_R[rollout] = parent
-    depth_R = np.where(parent_R < 0, 0, -1)
-    for depth in range(1, turns.rollouts):
-        below = (depth_R < 0) & (depth_R[parent_R] == depth - 1)
-        if not below.any():
-            break
-        depth_R[below] = depth
-    if (depth_R < 0).any():
-        around = turns.rollout_name(int(np.flatnonzero(depth_R < 0)[0]))
-        raise UserError(f"{turns.where}: {around} is a fork of itself, by way of other forks")
-    return parent_R, depth_R
-
-
-def _nodes(turns: Turns, parent_R: np.ndarray, depth_R: np.ndarray) -> np.ndarray:
+def _nodes(turns: Turns, parent_R: np.ndarray, at_R: np.ndarray, depth_R: np.ndarray) -> np.ndarray:
     """The state before each turn (N), named after a row: equal for turns that leave the same state."""
-    at_N = turns.numbers("parent_turn", "carl")
     node_N = np.arange(turns.n)
     first_G: dict[int, int] = {}
     for rollout in np.argsort(depth_R, kind="stable").tolist():  # a parent before its forks
         first, parent = int(turns.first_R[rollout]), int(parent_R[rollout])
         if parent < 0:
             node_N[first] = first_G.setdefault(int(turns.group_R[rollout]), first)
-            continue
-        turn = int(at_N[first])
-        if not 0 <= turn < turns.length_R[parent]:
-            raise UserError(
-                f"{turns.where}: {turns.rollout_name(rollout)} forks from turn {turn} of a rollout that has "
-                f"{turns.length_R[parent]}"
-            )
-        node_N[first] = node_N[turns.first_R[parent] + turn]
+        else:
+            node_N[first] = node_N[turns.first_R[parent] + at_R[rollout]]
     return node_N
 
 

@@ -60,4 +60,9 @@ def ppo(
 PPO = Part("ppo", ppo, "estimator", model="critic")
 
 PARTS = (PPO,)
-METHODS = (Method("ppo", "GAE on a critic's value of each turn", PPO, normaliser=WHITEN),)
+BASE = Method("ppo", "GAE on a critic's value of each turn", PPO, normaliser=WHITEN)
+METHODS = (
+    BASE,
+    BASE.variant("turn_ppo", "turn-level PPO's setting of GAE over turns", gamma=0.99, lam=0.9),
+    BASE.variant("bi_level_gae", "the outer pass of VAGEN's bi-level GAE: discounted between turns", gamma=0.95),
+)

@@ -102,7 +102,8 @@ _TABLES = {
     "hiddens": (2, f"{_KEYED} policy_id hidden:[float16] ..."),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
     # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled. If
-    # the reader is `gold` or `gold_sft`: of the gold answer instead, had the turn given it.
+    # the reader is `gold` or `gold_sft`: of the gold answer instead, had the turn given it. If it is `gold_deleted`: of
+    # the gold answer at the end of the rollout, from which the turn is deleted.
     "logprobs": (1, f"{_KEYED} tokens:int32 logprob:float64 sampled:float64 policy_id"),
     # One row per turn: the outputs of a learned credit model. Further outputs are further columns.
     "values": (1, f"{_KEYED} model ..."),

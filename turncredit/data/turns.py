@@ -261,14 +261,18 @@ class Turns:
         dead_G: np.ndarray = same_return(low_G, high_G, added_G)
         return dead_G
 
-    def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:
-        """y_t = x_t + decay * y_{t+1} within each rollout (reward-to-go for decay gamma, GAE for gamma * lambda)."""
+    def discounted_sum_N(self, x_N: np.ndarray, decay: float | np.ndarray) -> np.ndarray:
+        """y_t = x_t + decay_t * y_{t+1} within each rollout (reward-to-go for decay gamma, GAE for gamma * lambda).
+
+        `decay` is a number, or one for each turn.
+        """
         out_N = np.array(x_N, dtype=np.float64)
+        decay_N = np.broadcast_to(decay, self.n)
         by_length = np.argsort(-self.length_R, kind="stable")
         first_R, length_R = self.first_R[by_length], self.length_R[by_length]
         for turn in range(int(length_R[0]) - 2, -1, -1):
             rows = first_R[: np.searchsorted(-length_R, -(turn + 1))] + turn
-            out_N[rows] += decay * out_N[rows + 1]
+            out_N[rows] += decay_N[rows] * out_N[rows + 1]
         return out_N
 
     def step_return_N(self, gamma: float) -> np.ndarray:

@@ -254,7 +254,7 @@ def _agent_and_change(experiment: Experiment, run: str) -> tuple[str, str]:
 
 
 def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
-    """Turns that a method cannot credit: of several trials, without hindsight, of unknown actions, or too many."""
+    """Turns that a method cannot credit: of several trials, an agent not made for it, unknown actions, or too many."""
     name, method, judged = one.name, one.method, experiment.judge.kind == "rule" and "labels" in one.method.needs
     if name in experiment.methods and trials(experiment, name) > 1:
         measured = [*measures_read(method), *model_capabilities(experiment, name)]
@@ -270,6 +270,13 @@ def _turns(experiment: Experiment, one: Credited) -> Iterator[str]:
         if player.hindsight is None:
             whose = "" if run == name or run not in experiment.methods else f" of '{run}'"
             yield f"methods: '{name}' reads turns{whose} in hindsight, and {player.cannot_look_back(key)}"
+    for run in one.runs if method.scorer == "gold_deleted" else ():
+        player, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
+        if not player.append_only:
+            yield (
+                f"methods: '{name}' deletes turns from a context that grows, and that of the agent '{player.name}' is "
+                f"made anew; choose an append-only agent ({key}.name), or another method"
+            )
     if judged and not knows(envs.load(experiment.env.name).name):
         yield (
             f"methods: '{name}' reads labels, and the rule judge does not know the actions of "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,10 @@ COLUMNS = (
 GOLD_COLUMNS = (*COLUMNS, "task_id")
 #: in hindsight also these
 HINDSIGHT_COLUMNS = (*COLUMNS, "goal", "observation", "admissible", "response_text", "next_observation")
+
+
+#: what stands in place of a turn that is deleted from a rollout
+DELETED = "[DELETE]"
 
 
 class Scored(NamedTuple):
@@ -145,6 +150,41 @@ def gold_contexts(turns: pa.Table, scored: Mapping[str, Scored]) -> list[TokenSe
         turn[len(ids) - len(answer) :] = row
         sequences.append(TokenSequence(row, ids, turn, np.zeros(len(ids), dtype=np.float32)))
         context = np.concatenate([context, response])
+    return sequences
+
+
+def deleted_contexts(
+    turns: pa.Table, scored: Mapping[str, Scored], deleted: Sequence[int], where: str = "turns"
+) -> list[TokenSequence]:
+    """A sequence for each turn: its rollout's last context without the turn, then the gold answer's response.
+
+    scored    the response of each task; only the answer's tokens belong to the turn, not those around it
+    deleted   tokens in place of the turn's response and of what its action was answered with
+
+    Nothing is deleted for the last turn, in whose place the answer is given: its sequence is that of the whole rollout.
+    Raises UserError for a context that was begun anew, in which earlier turns cannot be told apart.
+    """
+    prompts_N, responses_N = list_column(turns, "prompt_ids"), list_column(turns, "response_ids")
+    turn_N, resets_N = turns.column("turn").to_pylist(), turns.column("context_reset").to_pylist()
+    tasks_N = turns.column("task_id").to_pylist()
+    starts = [row for row, turn in enumerate(turn_N) if turn == 0]
+    sequences = []
+    for start, end in pairwise([*starts, len(turn_N)]):
+        if any(resets_N[start + 1 : end]):
+            anew = keys_of(turns, resets_N.index(True, start + 1))
+            raise UserError(
+                f"{where}: {anew} begins a context anew, and a turn can only be deleted from one that grows; take an "
+                "append-only agent (agent.name)"
+            )
+        before, answer = scored[tasks_N[start]]
+        for row in range(start, end):
+            parts = [prompts_N[start]]
+            for earlier in range(start, end - 1):
+                parts += [deleted] if earlier == row else [responses_N[earlier], prompts_N[earlier + 1]]
+            ids = np.concatenate([*parts, before, answer]).astype(np.int64)
+            turn = np.full(len(ids), -1, dtype=np.int64)
+            turn[len(ids) - len(answer) :] = row
+            sequences.append(TokenSequence(row, ids, turn, np.zeros(len(ids), dtype=np.float32)))
     return sequences
 
 

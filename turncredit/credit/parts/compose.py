@@ -33,7 +33,7 @@ Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
-Scorer = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
+Scorer = Literal["sft", "hindsight", "implicit", "gold", "gold_sft", "gold_deleted"]
 
 
 @dataclass(frozen=True)

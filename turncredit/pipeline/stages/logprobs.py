@@ -2,7 +2,8 @@
 
 The key `scorer` says which policy reads: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts
 that say how the rollout ended; `implicit-<method>`, the method's implicit reward model; `gold` and `gold_sft`, the
-policy that sampled and the SFT policy, which read the gold answer in place of the response. Log-probabilities are at
+policy that sampled and the SFT policy, which read the gold answer in place of the response; `gold_deleted`, the policy
+that sampled, which reads it at the rollout's end with the turn deleted. Log-probabilities are at
 the temperature that the turns were sampled at, like the recorded ones.
 """
 
@@ -38,7 +39,7 @@ class Config(Slice):
 
 
 #: The readers of the gold answer.
-GOLD = ("gold", "gold_sft")
+GOLD = ("gold", "gold_sft", "gold_deleted")
 
 
 def config(plan: Plan, at: JobKeys) -> Config:
@@ -62,7 +63,7 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
     if at.scorer in GOLD:
         games = {"tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
-        if at.scorer == "gold" or at.round == 1:
+        if at.scorer != "gold_sft" or at.round == 1:
             return {**turns, **games, "policy": plan.sampler(at)}
         return {**turns, **games, "policy": plan.sft_policy(at), "sampler": plan.sampler(at)}
     if at.scorer == "hindsight":
@@ -148,12 +149,16 @@ def _run_gold(job: Job) -> dict[str, float]:
     at = job.at
     turns = job.table("turns", columns=second_pass.GOLD_COLUMNS)
     scored = _gold_responses(job, turns)
-    sequences = second_pass.gold_contexts(turns, scored)
+    if at.scorer == "gold_deleted":
+        deleted = _open(job, "policy").tokenizer.encode(second_pass.DELETED)
+        sequences = second_pass.deleted_contexts(turns, scored, deleted, job.path("turns"))
+    else:
+        sequences = second_pass.gold_contexts(turns, scored)
     logprob_N = _read(job, "policy", turns, sequences)
     sampled_N = _read(job, "sampler", turns, sequences) if "sampler" in job.input else logprob_N
     tokens_N = [len(scored[task].answer) for task in turns.column("task_id").to_pylist()]
     frozen = pa.repeat(job.runtime_options, turns.num_rows)
-    scorer_N = turns.column("policy_id") if at.scorer == "gold" else frozen
+    scorer_N = frozen if at.scorer == "gold_sft" else turns.column("policy_id")
     job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, scorer_N, tokens_N))
     return {
         "turns": float(turns.num_rows),
