@@ -72,9 +72,9 @@ def test_an_input_is_not_overwritten(command, way, folder):
         ("a folder", "is a folder"),
         ("/dev/null", "is not a regular file"),
         ("pipe", "is not a regular file"),
-        ("out.xlsx", "what is written here is"),
-        ("out", "what is written here is"),
-        (f"{TURNS}/out", "what is written here is"),
+        ("out.xlsx", "this command writes"),
+        ("out", "this command writes"),
+        (f"{TURNS}/out", "this command writes"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_read(command, out, said, folder):
@@ -90,7 +90,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(command, out,
 @pytest.mark.usefixtures("folder")
 def test_credit_does_not_write_a_csv_that_is_parquet():
     line = refusal(*COMMANDS["credit"][0], "--out", "out.csv")
-    assert "what is written here is Parquet (.parquet)" in line
+    assert "this command writes Parquet (.parquet)" in line
 
 
 @pytest.mark.usefixtures("folder")
@@ -124,7 +124,7 @@ def test_a_report_does_not_replace_a_page_that_it_did_not_write(finished, tmp_pa
     assert "index.html: exists and was not written by this command" in line
     assert (tmp_path / "index.html").read_text() == "my page"
     line = refusal("report", str(finished), "--out", str(tmp_path / "index.html"))
-    assert "is no folder" in line
+    assert "is not a folder" in line
 
 
 @pytest.mark.usefixtures("folder")

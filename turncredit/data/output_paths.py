@@ -23,7 +23,7 @@ def output_file(path: str | Path, suffixes: tuple[str, ...], *, reads: Iterable[
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is not a regular file, and would be replaced; give the path of a file")
     if path.suffix.lower() not in suffixes:
-        raise UserError(f"{path}: what is written here is {_formats(suffixes)}; give a path that ends so")
+        raise UserError(f"{path}: this command writes {_formats(suffixes)}; give a path with that ending")
     _check_parents(path)
     for given in reads:
         if given is None or not (path.exists() and Path(given).exists()):
@@ -42,7 +42,7 @@ def output_folder(path: str | Path, names: Iterable[str], *, ours: bool) -> Path
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: is no folder; give the path of a folder, which is created if it does not exist")
+        raise UserError(f"{path}: is not a folder; give the path of a folder, which is created if needed")
     _check_parents(path)
     taken = next((path / name for name in names if os.path.lexists(path / name)), None)
     if taken and not ours:
