@@ -93,7 +93,7 @@ def test_files_that_are_absent_or_no_text_are_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.txt: no such file of levels \(env\.sokoban\.levels\)"):
         make_tasks("train", 1, 0, Settings(levels=str(tmp_path / "nowhere.txt")))
     (tmp_path / "bytes.txt").write_bytes(b"#####\n\xff\xfe")
-    with pytest.raises(UserError, match=r"bytes\.txt: not a text file in UTF-8 \(byte 6\)"):
+    with pytest.raises(UserError, match=r"bytes\.txt: not a UTF-8 text file \(byte 6\)"):
         read_levels(tmp_path / "bytes.txt")
 
 

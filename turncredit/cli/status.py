@@ -1,4 +1,4 @@
-"""`turncredit status`: what of an experiment is done, running, queued or failed, and how long the rest takes."""
+"""`turncredit status`: which rounds and jobs are done, running, queued or failed, and how long the rest takes."""
 
 from __future__ import annotations
 

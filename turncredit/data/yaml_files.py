@@ -34,7 +34,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}: not a text file in UTF-8 (byte {error.start}), so it is no configuration; check the path"
+            f"{path}: not a UTF-8 text file (byte {error.start}): it cannot be a configuration; check the path"
         ) from None
     try:
         data = json.loads(text, object_pairs_hook=_unique_pairs) if kind == "JSON" else yaml.load(text, _StrictLoader)

@@ -21,7 +21,7 @@ def read_levels(path: Path) -> tuple[Level, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text file in UTF-8 (byte {error.start}), so it has no levels") from None
+        raise UserError(f"{path}: not a UTF-8 text file (byte {error.start}): it cannot hold levels") from None
     levels = []
     for first, rows in _blocks(lines):
         where = f"{path}: level {len(levels) + 1} (line {first})"
