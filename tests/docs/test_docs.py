@@ -213,7 +213,8 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the pages' commands read: results, the workflow's configurations, tables by their names."""
     folder = tmp_path_factory.mktemp("workspace")
     shutil.copytree(results, folder / "results")
-    shutil.copytree(ROOT / "config", folder / "config")
+    for name in ("config", "examples"):
+        shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "config.yaml", folder)
     (folder / "config" / "mine.yaml").write_text("experiment: mine\n")
     (folder / "my_credit.py").write_text(_shown_method("python"))
@@ -225,6 +226,7 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = str(folder / f"{name}.parquet")
         _ran(["credit", "--method", method, "--turns", turns, "--out", out])
     files.lines(folder / "traces.jsonl", [files.episode(number) for number in range(4)])
+    files.lines(folder / "logs.jsonl", [files.episode(number) for number in range(2)])  # a success and a failure
     for page in (own_rollouts.PAGE, ROOT / "docs/decisive_steps.md"):
         for name, text in own_rollouts.json_files(page.read_text(encoding="utf-8")).items():
             (folder / name).write_text(text, encoding="utf-8")

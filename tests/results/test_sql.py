@@ -127,6 +127,19 @@ def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
     assert sql.answer(f"SELECT * FROM {view}", tmp_path).num_rows == 0
 
 
+@pytest.mark.parametrize("view", sorted(sql_views.VIEWS))
+def test_every_view_can_be_described(view, finished):
+    assert sql.answer(f"DESCRIBE {view}", finished).num_rows > 0
+
+
+def test_the_page_lists_every_view():
+    page = (Path(__file__).parents[2] / "docs/sql.md").read_text()
+    table = page[page.index("| view |") : page.index("A view begins with")]
+    names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = re.findall(r"`(\w+)`", "".join(names))
+    assert sorted(listed) == sorted(sql_views.VIEWS)
+
+
 def test_the_queries_of_the_documentation_run(audited):
     text = (Path(__file__).parents[2] / "docs/sql.md").read_text()
     queries = [

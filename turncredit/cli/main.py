@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("turncredit.cli.run:app", "Run the pipeline (snakemake) with live progress."),
     "plan": ("turncredit.cli.plan:plan", "Print an experiment's jobs, memory, disk and GPU hours before it runs."),
     "doctor": ("turncredit.cli.doctor:doctor", "Check that an experiment's jobs can run, here and on a cluster."),
-    "status": ("turncredit.cli.status:status", "Show which jobs of an experiment are done, running, queued or failed."),
+    "status": ("turncredit.cli.status:status", "Show which rounds and jobs are done, running, queued or failed."),
     "init": ("turncredit.cli.init:init", "Create a folder in which to run experiments with the installed package."),
     "import": ("turncredit.cli.importing:import_", "Import rollouts of verl, TRL, verifiers, ART, rLLM, OpenEnv."),
     "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),

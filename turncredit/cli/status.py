@@ -1,4 +1,4 @@
-"""`turncredit status`: which jobs of an experiment are done, running, queued or failed, and how long the rest takes."""
+"""`turncredit status`: which rounds and jobs are done, running, queued or failed, and how long the rest takes."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def connect(
     if not layouts:
         words &= {CACHE}
     # The name is also that of a column.
-    of_success = bool(layouts and re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower()))
+    of_success = bool(layouts and re.search(rf"\b(from|join|describe|summarize)\s+{SUCCESS}\b", query.lower()))
     words |= {"evals"} if of_success else set()
     with_measures = bool(words & {*tables.MEASURED}) or asks_for_all_columns(query)
     for view in TABLES:

@@ -71,7 +71,7 @@ def _room(rng: random.Random, boxes: int, size: int, walls: float) -> Room | Non
 
 
 def _largest_piece(squares: Sequence[Square]) -> tuple[Square, ...]:
-    """The largest set of squares that hang together, the first of equals."""
+    """The largest set of connected squares; the first one wins ties."""
     left, best = dict.fromkeys(squares), []
     while left:
         piece = [next(iter(left))]

@@ -42,7 +42,7 @@ class Distances:
         return int(self._table[self._index(position)])
 
     def action(self, position: Position) -> int | None:
-        """The direction with which an optimal plan goes on, the first of equals; None if solved or dead."""
+        """The next direction of an optimal plan (the first one wins ties); None if solved or dead."""
         now = self.distance(position)
         if now <= 0:
             return None

@@ -43,7 +43,7 @@ def noise_of_largest(se: float, count: int) -> float:
 
 
 def extremes(true: Mapping[int, float]) -> dict[int, str]:
-    """The turns of the largest A* above zero (`useful`) and of the smallest below (`harmful`); of equals the first.
+    """The turns with the most positive A* (`useful`) and the most negative (`harmful`); the first one wins ties.
 
     `true` is A* by turn number; pages and terminal write `most useful` and `most harmful`.
     """
