@@ -16,6 +16,7 @@ from turncredit.pipeline.expected_artifacts import plan_of
 from turncredit.pipeline.plan import Plan
 from turncredit.views.viewer import sources
 from turncredit.views.viewer.activity import NOTHING, Activity, Failed, Work
+from turncredit.views.viewer.export import export as write
 from turncredit.views.viewer.server import LOOPBACK, PORT, is_loopback, serve
 from turncredit.views.viewer.viewer import Viewer
 
@@ -38,9 +39,28 @@ def view(
     host: Annotated[
         str, typer.Option(help="The address to listen on. Any other than the default can be reached from outside.")
     ] = LOOPBACK,
+    export: Annotated[
+        Path | None, typer.Option(help="Write pages as files into this folder instead, to send or to put on a server.")
+    ] = None,
+    round_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--round",
+            help="With --export: a round, such as gigpo/seed0/round03; repeatable. By default those with ground truth, "
+            "or the last round of each run.",
+        ),
+    ] = None,
+    rollouts: Annotated[int, typer.Option(min=1, help="With --export: the most rollouts of a round with a page.")] = 24,
+    max_size: Annotated[float, typer.Option(min=0.1, help="With --export: the most megabytes of all pages.")] = 50.0,
 ) -> None:
     """Look at any rollout of any run in the browser, also while it trains. Read-only; Ctrl-C ends it."""
     viewer = Viewer(sources.sources_of(what or [Path("results")]), activity_of=activity_of)
+    if export is not None:
+        pages, size, dropped = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
+        print(f"{export / 'index.html'}: {pages} pages, {size / 1e6:.1f} MB")
+        if dropped:
+            print(f"{dropped} pages did not fit into --max-size {max_size:g}", file=sys.stderr)
+        return
     if not is_loopback(host):
         print(
             f"turncredit: warning: other machines can reach {host}; whoever has the address with its token sees all "

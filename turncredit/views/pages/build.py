@@ -115,16 +115,16 @@ def gather(
     rollouts = [] if alone else list(chosen)
     groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
     paired = chosen_pairs(book, rollouts)
-    names = {r: _slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
+    names = {r: slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
     return Pages(
         book=book,
         order=order,
         off=off,
         methods=methods,
         ranks=ranks,
-        rollout_files={r: _file(names[r], used) for r in rollouts},
-        group_files={g: _file("group-" + _slug(book.ids_R[int(book.turns.first_G[g])][0]), used) for g in groups},
-        pair_files={pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
+        rollout_files={r: file_name(names[r], used) for r in rollouts},
+        group_files={g: file_name("group-" + slug(book.ids_R[int(book.turns.first_G[g])][0]), used) for g in groups},
+        pair_files={pair: file_name(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
         index="index.html" if rollouts else None,
     )
 
@@ -423,11 +423,12 @@ def _short(book: Book, rollout: int) -> str:
     return name.removeprefix(group) or name
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """A name as part of a file name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "rollout"
 
 
-def _file(stem: str, used: set[str]) -> str:
+def file_name(stem: str, used: set[str]) -> str:
     """`stem.html`, or with a number if that is taken."""
     name, number = stem, 2
     while name.lower() in used or name == "index":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -28,15 +28,17 @@ class Place(NamedTuple):
 class Frame:
     """What is around a page.
 
-    styles, scripts   the addresses of the style sheets and scripts; without any, both are written into the page, which
-                      then needs no other file
+    styles, scripts   the names of the style sheets and scripts
+    address           from such a name to its address; without it, they are written into the page, which then needs no
+                      other file
     places            the way to this page from the viewer's first one; a page of its own has none
     notes             lines on what could not be read
     refresh           seconds after which the page's live part is fetched again; 0: it does not change
     """
 
-    styles: Sequence[str] = ()
-    scripts: Sequence[str] = ()
+    styles: Sequence[str] = ("style.css",)
+    scripts: Sequence[str] = ("script.js",)
+    address: Callable[[str], str] | None = None
     places: Sequence[Place] = ()
     notes: Sequence[str] = ()
     refresh: int = 0
@@ -53,8 +55,8 @@ def render(template: str, frame: Frame, **values: Any) -> str:
         .get_template(template)
         .render(
             frame=frame,
-            style=asset("style.css"),
-            script=asset("script.js"),
+            style=Markup("\n").join(map(asset, frame.styles)),
+            script=Markup("\n").join(map(asset, frame.scripts)),
             code=provenance.code_version(),
             **{"methods": [], "off": [], "sources": [], **values},
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
 #: The files that every page of the viewer has.
@@ -14,9 +14,14 @@ class Addresses:
 
     live = True  # whether pages are made when they are asked for, so that lists can be filtered
 
-    def asset(self, name: str) -> str:
-        """A style sheet or a script."""
-        return f"/static/{name}"
+    @property
+    def asset(self) -> Callable[[str], str] | None:
+        """From the name of a style sheet or a script to its address; None where they are written into the pages."""
+        return lambda name: f"/static/{name}"
+
+    def chosen(self, source: str, name: str) -> list[tuple[str, str]] | None:  # noqa: ARG002
+        """The rollouts of a round that have a page, by group and name; None: all of them."""
+        return None
 
     def home(self) -> str | None:
         """The list of experiments and tables."""

@@ -281,6 +281,15 @@ def neighbours(files: Files, wanted: Filter, group: str, rollout: str, method: s
     return Neighbours(before if before[0] is not None else None, after if after[0] is not None else None, place, total)
 
 
+def among(chosen: Sequence[tuple[str, str]], ids: tuple[str, str]) -> Neighbours | None:
+    """The rollouts beside one in a list of those that have a page; None if it is not among them."""
+    if ids not in chosen:
+        return None
+    place = list(chosen).index(ids)
+    before, after = chosen[place - 1] if place else None, next(iter(chosen[place + 1 :]), None)
+    return Neighbours(before, after, place + 1, len(chosen))
+
+
 def _selected(
     connection: duckdb.DuckDBPyConnection,
     wanted: Filter,

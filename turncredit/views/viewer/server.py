@@ -40,6 +40,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Server": "turncredit",
 }
 #: The page that sets the cookie and goes on to the one that was asked for.
 ENTRANCE = Markup(
@@ -164,7 +165,8 @@ def _refused(request: web.Request, hosts: frozenset[str]) -> web.Response | None
 
 
 def _name_of(host: str) -> str:
-    """The header Host without its port."""
+    """The header Host without its port, in lower case."""
+    host = host.lower()
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
@@ -199,13 +201,13 @@ def hosts_of(host: str) -> frozenset[str]:
     except ValueError:
         everywhere = False
     if not everywhere:
-        return LOCAL | {host}
+        return LOCAL | {host.lower()}
     name = socket.gethostname()
     try:
         own = {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
     except OSError:
         own = set()
-    return LOCAL | own | {name, socket.getfqdn()}
+    return LOCAL | own | {name.lower(), socket.getfqdn().lower()}
 
 
 def is_loopback(host: str) -> bool:

@@ -129,7 +129,12 @@ class Viewer:
         group, called = pages.book.ids_R[rollout]
         wanted = Filter.of(query)
         files = sources.source(self.found, name).files(round_, query.get("method") or self._own_method(round_))
-        near = rollouts.neighbours(files, wanted, group, called, query.get("method"))
+        chosen = self.addresses.chosen(name, round_)
+        near = (
+            rollouts.neighbours(files, wanted, group, called, query.get("method"))
+            if chosen is None
+            else rollouts.among(chosen, (group, called))
+        )
         keep = {**wanted.query, "also": ",".join(also), "method": query.get("method", "")}
 
         def link(at: tuple[str, str] | None) -> str | None:
@@ -288,8 +293,7 @@ class Viewer:
         )
 
     def _frame(self, places: list[Place], notes: list[str] | None = None, refresh: int = 0) -> Frame:
-        styles = [self.addresses.asset(one) for one in STYLES]
-        return Frame(styles, [self.addresses.asset(one) for one in SCRIPTS], places, notes or [], refresh)
+        return Frame(STYLES, SCRIPTS, self.addresses.asset, places, notes or [], refresh)
 
     def _home(self) -> list[Place]:
         return [Place("turncredit", self.addresses.home())] if len(self.found) > 1 else []
@@ -375,7 +379,7 @@ class Viewer:
     def _row(
         self, name: str, round_: str, one: Listed, page: Page, wanted: Filter, method: str | None
     ) -> dict[str, Any]:
-        pictures = {}
+        pictures: dict[str, Markup | None] = {"credit": None, "truth": None}
         for what, x_T in (("credit", one.credit), ("truth", one.truth)):
             if x_T is not None:
                 label = f"credit by {method}" if what == "credit" else "A*"
@@ -398,10 +402,11 @@ class Viewer:
 
     def _rounds_around(self, name: str, round_: str) -> dict[str, str | None]:
         """The round before and the one after, of the same run."""
+        found: dict[str, str | None] = {"prev": None, "next": None}
         if round_ == sources.TABLE:
-            return {}
+            return found
         policy, seed, number = round_.split("/")
-        source, found = sources.source(self.found, name), {}
+        source = sources.source(self.found, name)
         for rel, step in (("prev", -1), ("next", 1)):
             other = f"{policy}/{seed}/round{int(number.removeprefix('round')) + step:02d}"
             with suppress(UserError):
