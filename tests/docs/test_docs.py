@@ -176,6 +176,8 @@ ELSEWHERE = {
     "turncredit doctor": "asks the cluster's scheduler; tests/workflow/test_preflight.py runs it",
     "turncredit judge label --turns turns.parquet --judge llm": "needs a server with a language model",
     "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
+    "turncredit view results": "serves until it is interrupted; tests/viewer runs it",
+    "turncredit view turns.parquet": "serves until it is interrupted; tests/viewer runs it",
     "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
     "turncredit env searchqa play": "waits for a player",
     "turncredit env baselines webshop --settings": "reads WebShop's files, which are not part of the project",
