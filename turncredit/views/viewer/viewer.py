@@ -379,11 +379,12 @@ class Viewer:
     def _row(
         self, name: str, round_: str, one: Listed, page: Page, wanted: Filter, method: str | None
     ) -> dict[str, Any]:
+        longest = max(other.turns for other in page.rows)
         pictures: dict[str, Markup | None] = {"credit": None, "truth": None}
         for what, x_T in (("credit", one.credit), ("truth", one.truth)):
             if x_T is not None:
                 label = f"credit by {method}" if what == "credit" else "A*"
-                pictures[what] = draw.strip(x_T, page.scales[what], width=len(x_T), label=f"{label} of each turn")
+                pictures[what] = draw.strip(x_T, page.scales[what], width=longest, label=f"{label} of each turn")
         query = {**wanted.query, "method": method or ""}
         return {
             "one": one,
