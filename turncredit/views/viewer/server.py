@@ -44,7 +44,7 @@ HEADERS = {
 }
 #: The page that sets the cookie and goes on to the one that was asked for.
 ENTRANCE = Markup(
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>turncredit</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>turncredit</title><link rel="icon" href="data:,">'
     '<meta http-equiv="refresh" content="0; url={0}"><p><a href="{0}">Go on</a>'
 )
 _TYPES = {"css": "text/css", "js": "text/javascript"}
