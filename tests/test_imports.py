@@ -22,7 +22,9 @@ LIGHT = (
     "judges",
     "data",
     "pipeline.stages",
+    "views.pages",
     "views.score",
+    "views.viewer",
 )
 
 

@@ -178,6 +178,8 @@ ELSEWHERE = {
     "turncredit judge label --turns logs.parquet --judge llm": "needs one; tests/judges/test_decisive.py runs it",
     "turncredit judge decisive --turns logs.parquet --labels": "reads what the line above it makes",
     "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
+    "turncredit view results": "serves until it is interrupted; tests/viewer runs it",
+    "turncredit view turns.parquet": "serves until it is interrupted; tests/viewer runs it",
     "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
     "turncredit env searchqa play": "waits for a player",
     "turncredit env baselines webshop --settings": "reads WebShop's files, which are not part of the project",

@@ -75,14 +75,17 @@ class Browser:
 
     def open(self, page: Path, *, fragment: str = "") -> None:
         """Load a file and wait until it has loaded."""
+        self.visit("about:blank")
+        self.visit(page.resolve().as_uri() + fragment)
+
+    def visit(self, address: str, *, loads: int = 1) -> None:
+        """Load an address and wait until it has loaded; `loads`: with the pages that it leads on to by itself."""
         self.errors.clear()
         self.requests.clear()
         self._events.clear()
-        self.call("Page.navigate", url="about:blank")
-        self._until("Page.loadEventFired")
-        self.requests.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri() + fragment)
-        self._until("Page.loadEventFired")
+        self.call("Page.navigate", url=address)
+        for _ in range(loads):
+            self._until("Page.loadEventFired")
 
     def look(self, *, width: int, height: int = 900, dark: bool = False, media: str = "") -> None:
         """Set the window's size (narrow ones are phones), and what the reader prefers."""

@@ -32,6 +32,8 @@ LENGTH = 2.0
 
 #: the metrics of rollouts that are compared
 COMPARED = {"success", "invalid", "tokens", "turns"}
+#: the metrics of a stage's jobs by (method or policy, seed, round)
+ByRound = Mapping[tuple[str, int, int], Mapping[str, float]]
 
 
 class Collapse(NamedTuple):
@@ -87,14 +89,20 @@ def cause(update: Mapping[str, float], signs: list[str]) -> str:
 
 
 def collapses(experiment: Experiment, metrics: pd.DataFrame) -> list[Collapse]:
-    """The first collapse of every run that has one, from the rows of the view `metrics` (`sql_views.metrics_table`).
-
-    A run has collapsed if an update moved the policy too far or left it nearly uniform, or if the rollouts after an
-    update have at most half of the success of those before the first one. Other signs are only named beside these.
-    """
-    updates = _wide(metrics, "update", "method")
+    """The first collapse of every run that has one, from the rows of the view `metrics` (`sql_views.metrics_table`)."""
     # Metrics of imported or partly kept rollouts may lack some.
     rollouts = {at: one for at, one in _wide(metrics, "rollout", "policy").items() if one.keys() >= COMPARED}
+    return collapses_in(experiment, _wide(metrics, "update", "method"), rollouts)
+
+
+def collapses_in(experiment: Experiment, updates: ByRound, rollouts: ByRound) -> list[Collapse]:
+    """The first collapse of every run that has one.
+
+    `updates` has the metrics of updates by (method, seed, round), `rollouts` those of rollouts by (policy, seed,
+    round), each with all of `COMPARED`. A run has collapsed if an update moved the policy too far or left it nearly
+    uniform, or if the rollouts after an update have at most half of the success of those before the first one. Other
+    signs are only named beside these.
+    """
     found = []
     for method, seed in experiment.runs():
         rounds = sorted(round for name, number, round in updates if (name, number) == (method, seed))

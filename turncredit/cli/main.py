@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),
     "clean": ("turncredit.cli.results:clean", "List or remove artifacts that the configuration would not make."),
     "fidelity": ("turncredit.cli.fidelity:fidelity", "Measure how well credit agrees with the true advantage."),
+    "view": ("turncredit.cli.view:view", "Look at any rollout of any run in the browser, also while it trains."),
     "page": ("turncredit.cli.page:page", "Write a rollout as an HTML page, with credit and ground truth."),
     "report": ("turncredit.cli.results:report", "Build an experiment's report and print its table."),
     "config": ("turncredit.cli.config:config", "Show the configuration that would run, and where each value is set."),

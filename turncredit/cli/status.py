@@ -82,7 +82,7 @@ def lines_of(plan: Plan) -> list[str]:
         *run_lines(plan, records, {step: work.state for step, work in now.items()}),
     ]
     for failure in failed:
-        lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _tail(failure.log))]
+        lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _log_lines(failure.log))]
     return [*lines, "", *rest_lines(plan, list(jobs), records)]
 
 
@@ -273,12 +273,15 @@ def _record(plan: Plan, job: Step) -> Any:
     return record if {"wall_s", "started", "metrics"} <= record.keys() else None
 
 
-def _tail(log: str | None) -> list[str]:
+def tail(log: Path) -> list[str]:
     """The last lines of a log, if it is there."""
-    if log is None or not Path(log).exists():
-        return []
-    lines = Path(log).read_text(errors="replace").splitlines()
-    return [f"{log}:", *lines[-LAST_LINES:]] if lines else []
+    return log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
+
+
+def _log_lines(log: str | None) -> list[str]:
+    """A log's path and its last lines; nothing without any."""
+    lines = tail(Path(log)) if log is not None else []
+    return [f"{log}:", *lines] if lines else []
 
 
 def _time(seconds: float) -> str:

@@ -107,9 +107,14 @@ def failure_of(rule: str, wildcards: Mapping[str, str], results: str) -> Failure
     return _read(_path(rule, wildcards, results))
 
 
-def failures_in(results: str) -> list[Failure]:
-    """The failures of jobs of the experiment in the folder `results`, the latest last."""
-    failures = [failure for path in FOLDER.glob("*.json") if (failure := _read(path)) and failure.results == results]
+def failures_in(results: str, where: Path = Path()) -> list[Failure]:
+    """The failures of jobs of the experiment in the folder `results`, the latest last.
+
+    `where` is the folder in which Snakemake runs.
+    """
+    folder = (where / results).resolve()
+    read = (_read(path) for path in (where / FOLDER).glob("*.json"))
+    failures = [one for one in read if one is not None and (where / one.results).resolve() == folder]
     return sorted(failures, key=lambda failure: failure.when)
 
 

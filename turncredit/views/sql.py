@@ -62,7 +62,7 @@ def _answer(query: str, results: Path, layouts: Sequence[Layout], files: Sequenc
                 f"{results}: no experiment here, only the judge's cache, and the view {absent[1]} needs one; run one, "
                 "or give the folder that has one"
             ) from None
-        raise UserError(f"sql: {_one_line(str(error), [path.stem for path in files] or sql_views.VIEWS)}") from None
+        raise UserError(f"sql: {one_line(str(error), [path.stem for path in files] or sql_views.VIEWS)}") from None
 
 
 def _ask(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[Path], *, alike: bool) -> pa.Table:
@@ -93,7 +93,7 @@ def writes(statement: duckdb.Statement) -> str | None:
     return (text.split() or [kind])[0].upper()
 
 
-def _one_line(message: str, names: Sequence[str]) -> str:
+def one_line(message: str, names: Sequence[str]) -> str:
     """DuckDB's message without the copy of the query at its end; for a missing table, the nearest of the views."""
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
     if match := ABSENT.search(text):

@@ -80,7 +80,7 @@ def connect(
     names a column beyond the kind's schema opens all files: its type may differ between them, and DuckDB would cast
     every file's numbers to the first one's.
     """
-    connection = _open()
+    connection = open_connection()
     words = set(re.findall(r"[a-z_]+", query.lower()))
     if not layouts:
         words &= {CACHE}
@@ -105,7 +105,7 @@ def connect(
     for name, make in (("runs", runs_table), ("metrics", metrics_table), ("provenance", provenance_table)):
         if name in words:
             connection.register(name, make(layouts))
-    _close(connection, [*folders, *caches])
+    restrict(connection, [*folders, *caches])
     return connection
 
 
@@ -115,19 +115,19 @@ def connect_to_files(files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     Raises UserError for two files of one name, and for one that is not Parquet.
     """
     path_of = _named(files)
-    connection = _open()
+    connection = open_connection()
     for name, path in path_of.items():
         view = name.replace('"', '""')  # a file may have any name
         connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM read_parquet({quoted(str(path))})')
-    _close(connection, [], path_of.values())
+    restrict(connection, [], path_of.values())
     return connection
 
 
-def _open() -> duckdb.DuckDBPyConnection:
-    """An in-memory connection without views, with the macro `wilson`."""
+def open_connection(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection without views, with the macro `wilson`; `restrict` it before a query of a user's runs."""
     # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
     spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
-    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
+    connection = duckdb.connect(config={"memory_limit": memory, "temp_directory": spill})
     # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     connection.execute(WILSON)
@@ -145,7 +145,7 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
     return path_of
 
 
-def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
+def restrict(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
     """Let a query read only these folders and files: no others, no extensions, no network."""
     readable = ", ".join(quoted(f"{folder}/") for folder in folders)
     connection.execute(f"SET allowed_directories = [{readable}]")

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from turncredit.credit import METHODS, Method
 from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS
-from turncredit.data import provenance
 from turncredit.data.files import write_text
 from turncredit.stats.rank_correlation import FEWEST
 from turncredit.views.pages import draw
@@ -26,9 +22,10 @@ from turncredit.views.pages.choose import choose
 from turncredit.views.pages.choose import pairs as chosen_pairs
 from turncredit.views.pages.data import Book
 from turncredit.views.pages.formats import number, one_line, plain
+from turncredit.views.pages.frame import ON_ITS_OWN, Frame, render
 from turncredit.views.pages.method_details import PROBES, gate_words, model_strips, walk
 from turncredit.views.pages.strips import brackets, course, lanes, walk_view
-from turncredit.views.pages.turn_details import marks, parting, side_by_side, subgoals, turns_of
+from turncredit.views.pages.turn_details import alike_turns, marks, parting, side_by_side, steps_of, subgoals, turns_of
 from turncredit.views.pages.verdict import verdict
 
 #: the number of methods shown at first: the audited run's, those that follow A* best, and the one that follows it least
@@ -42,7 +39,9 @@ class Pages:
     order     the methods' order: by mean rank correlation with A*, then as given
     off       indices of the methods whose columns are hidden at first
     methods   the methods by name, for their summaries and for SCPO's parameters
-    files     rollout -> file name; group -> file name; (failed, successful) -> file name
+    files     rollout -> address; group -> address; (failed, successful) -> address
+    index     the address of the list of rollouts; a page of its own has none
+    frame     what is around the page
     """
 
     book: Book
@@ -53,14 +52,11 @@ class Pages:
     rollout_files: dict[int, str]
     group_files: dict[int, str]
     pair_files: dict[tuple[int, int], str]
-
-    @property
-    def index(self) -> str | None:
-        """The list of the pages; a single page has none."""
-        return "index.html" if self.rollout_files else None
+    index: str | None = None
+    frame: Frame = ON_ITS_OWN
 
 
-#: The files before and after a page.
+#: The pages before and after a page.
 Links = Mapping[str, str | None]
 #: A single page has none.
 ALONE: Links = {"prev": None, "next": None}
@@ -82,11 +78,11 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
         (pages.group_files, render_group),
         (pages.pair_files, render_pair),
     ]
-    for names_of, render in kinds:
+    for names_of, page_of in kinds:
         names = list(names_of.values())
         for place, (key, name) in enumerate(names_of.items()):
             around = {"prev": names[place - 1] if place else None, "next": next(iter(names[place + 1 :]), None)}
-            texts[name] = render(pages, key, around)
+            texts[name] = page_of(pages, key, around)
     return texts
 
 
@@ -114,38 +110,51 @@ def gather(
     alone: bool = False,
 ) -> Pages:
     """The order of the methods, which are shown at first, and the files' names (none for a single page)."""
+    ranks, order, off = columns(book, first, shown)
+    used: set[str] = set()
+    rollouts = [] if alone else list(chosen)
+    groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
+    paired = chosen_pairs(book, rollouts)
+    names = {r: slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
+    return Pages(
+        book=book,
+        order=order,
+        off=off,
+        methods=methods,
+        ranks=ranks,
+        rollout_files={r: file_name(names[r], used) for r in rollouts},
+        group_files={g: file_name("group-" + slug(book.ids_R[int(book.turns.first_G[g])][0]), used) for g in groups},
+        pair_files={pair: file_name(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
+        index="index.html" if rollouts else None,
+    )
+
+
+def columns(
+    book: Book, first: str | None, shown: Sequence[str] | None = None
+) -> tuple[dict[str, float], list[str], list[int]]:
+    """Each method's mean rank correlation with A*, the methods in this order, and the indices of those hidden at first.
+
+    Without `shown`, these are shown: `first`, those that agree best with A*, and the one that agrees least.
+    """
     ranks = mean_ranks(book)
     order = sorted(book.credits, key=lambda name: -np.nan_to_num(ranks[name], nan=-2.0))
     if shown is None:
         preferred = [*([first] if first in book.credits else []), *order[: SHOWN - 2], *order[-1:], *order]
         shown = list(dict.fromkeys(preferred))[:SHOWN]
-    used: set[str] = set()
-    rollouts = [] if alone else list(chosen)
-    groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
-    paired = chosen_pairs(book, rollouts)
-    names = {r: _slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
-    return Pages(
-        book=book,
-        order=order,
-        off=[number for number, name in enumerate(order) if name not in shown],
-        methods=methods,
-        ranks=ranks,
-        rollout_files={r: _file(names[r], used) for r in rollouts},
-        group_files={g: _file("group-" + _slug(book.ids_R[int(book.turns.first_G[g])][0]), used) for g in groups},
-        pair_files={pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
-    )
+    return ranks, order, [number for number, name in enumerate(order) if name not in shown]
 
 
 # Pages ---------------------------------------------------------------------------------------------------------------
 
 
-def render_rollout(pages: Pages, rollout: int, links: Links) -> str:
-    """One rollout's page."""
+def render_rollout(pages: Pages, rollout: int, links: Links, *, template: str = "rollout.html.j2", **more: Any) -> str:
+    """One rollout's page; `template` extends that of the credit pages, with the values `more`."""
     book, rows = pages.book, pages.book.rows(rollout)
     group = pages.group_files.get(int(book.turns.group_R[rollout]))
     return _render(
-        "rollout.html.j2",
+        template,
         pages,
+        **more,
         links={**links, "index": pages.index, "group": group, "pair": _pair_of(pages, rollout)},
         head=_head(book, rollout),
         verdict=verdict(book, rollout),
@@ -192,15 +201,19 @@ def render_group(pages: Pages, group: int, links: Links) -> str:
     rollouts = book.siblings(first).tolist()
     width = int(book.turns.length_R[rollouts].max())
     family = book.cell("family", int(book.turns.first_R[first]))
+    ordered = sorted(rollouts, key=lambda r: (not book.success_R[r], r))
+    steps = {rollout: steps_of(book, rollout) for rollout in ordered}
     siblings = [
         {
             **_side(pages, rollout),
             "result": plain(float(book.turns.return_R[rollout])),
             "marks": marks(book, rollout),
             "lanes": lanes(book, rollout, pages.order, width),
-            "actions": _actions(book, rollout),
+            "short": _short(book, rollout),
+            "steps": steps[rollout],
+            "parts_at": alike_turns(steps[rollout], steps[ordered[0]]),
         }
-        for rollout in sorted(rollouts, key=lambda r: (not book.success_R[r], r))
+        for rollout in ordered
     ]
     return _render(
         "group.html.j2",
@@ -279,11 +292,9 @@ def _best(pages: Pages, compared: Sequence[str]) -> str:
 
 
 def _render(template: str, pages: Pages, **values: Any) -> str:
-    environment = _environment()
-    folder = files("turncredit.views.pages") / "templates"
-    return environment.get_template(template).render(
-        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
-        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
+    return render(
+        template,
+        pages.frame,
         methods=[
             {
                 "name": name,
@@ -295,19 +306,7 @@ def _render(template: str, pages: Pages, **values: Any) -> str:
         off=pages.off,
         truth=pages.book.truth is not None,
         sources=list(pages.book.sources.items()),
-        code=provenance.code_version(),
         **values,
-    )
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("turncredit.views.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 
@@ -414,13 +413,6 @@ def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(method, values) for method, values in found.items() if values]
 
 
-def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
-    """The text of each turn's action, and whether it was valid."""
-    name = "action" if book.turns.has("action") else "response_text"
-    rows = book.rows(rollout).tolist()
-    return [(one_line(book.cell(name, row)), book.cell("valid", row) is not False) for row in rows]
-
-
 def _goal(book: Book, rollout: int) -> str:
     return one_line(book.cell("goal", int(book.turns.first_R[rollout])))
 
@@ -431,11 +423,12 @@ def _short(book: Book, rollout: int) -> str:
     return name.removeprefix(group) or name
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """A name as part of a file name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "rollout"
 
 
-def _file(stem: str, used: set[str]) -> str:
+def file_name(stem: str, used: set[str]) -> str:
     """`stem.html`, or with a number if that is taken."""
     name, number = stem, 2
     while name.lower() in used or name == "index":

@@ -6,12 +6,12 @@ Shapes: `_N` turns in sorted order, `_R` rollouts, as in `turncredit.data.turns`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from turncredit.stats.rank_correlation import Ranked, rounded, within
 CLEAR = 1.96
 #: the share of a method's credits that are drawn paler than full colour
 FULL_COLOUR = 0.95
+
+T = TypeVar("T")
 
 
 def noise_of_largest(se: float, count: int) -> float:
@@ -195,44 +197,75 @@ def read_book(
     labels: Mapping[str, str | Path] | None = None,
     values: Mapping[str, str | Path] | None = None,
     probes: Mapping[str, str | Path] | None = None,
+    read: Callable[[str | Path], pa.Table] = tables.read,
+    problems: list[str] | None = None,
 ) -> Book:
     """Read the tables. `credits` maps a method's name to its table; a table of several methods is split by `method`.
 
-    Raises UserError for a table that cannot be read, lacks a column, or does not cover the turns (branches may cover
-    any part of them, and every branched turn must be one of the turns).
+    `read` reads a table, or the part of it that the book is about. Raises UserError for a table that cannot be read,
+    lacks a column, or does not cover the turns (branches may cover any part of them, and every branched turn must be
+    one of the turns). With `problems`, a table beside the turns that raises is left out, and its line is added there.
     """
-    labels, values, probes = labels or {}, values or {}, probes or {}
-    view = Turns(tables.read(turns), {"measures": tables.read(measures)} if measures else {}, where=str(turns))
+
+    def used(make: Callable[[], T]) -> T | None:
+        if problems is None:
+            return make()
+        try:
+            return make()
+        except (UserError, OSError) as error:
+            problems.append(str(error))
+            return None
+
+    def each(given: Mapping[str, str | Path] | None, make: Callable[[str | Path], T]) -> dict[str, T]:
+        made = {name: used(partial(make, path)) for name, path in (given or {}).items()}
+        return {name: value for name, value in made.items() if value is not None}
+
+    table = read(turns)
+    view = used(lambda: Turns(table, {"measures": read(measures)}, where=str(turns))) if measures else None
+    view = Turns(table, where=str(turns)) if view is None else view
     book_credits: dict[str, Credit] = {}
-    for name, path in credits.items():
-        for method, part in by_method(tables.read(path), name, str(path)).items():
+    for name, credit in each(credits, read).items():
+        where = str(credits[name])
+        for method, part in (used(partial(by_method, credit, name, where)) or {}).items():
             if method in book_credits:
-                raise UserError(f"{path}: credits of '{method}' were given twice")
-            book_credits[method] = Credit(method, *credit_of(view, part, str(path), "a credit page"))
+                raise UserError(f"{where}: credits of '{method}' were given twice")
+            numbers = used(partial(credit_of, view, part, where, "a credit page"))
+            if numbers is not None:
+                book_credits[method] = Credit(method, *numbers)
     named = {
         "turns": turns,
         "measures": measures,
         **{f"credits of {name}": path for name, path in credits.items()},
         "branches": branches,
-        **{f"labels {name}": path for name, path in labels.items()},
-        **{f"values of {name}": path for name, path in values.items()},
+        **{f"labels {name}": path for name, path in (labels or {}).items()},
+        **{f"values of {name}": path for name, path in (values or {}).items()},
     }
     return Book(
         turns=view,
         credits=book_credits,
-        truth=_truth(view, tables.read(branches), str(branches)) if branches else None,
-        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in labels.items()},
-        values={name: _outputs(view, tables.read(path), str(path)) for name, path in values.items()},
-        probes={name: _metrics(path) for name, path in probes.items()},
+        truth=used(lambda: _truth(view, read(branches), str(branches))) if branches else None,
+        labels=each(labels, lambda path: _labels(view, read(path), str(path))),
+        values=each(values, lambda path: _outputs(view, read(path), str(path))),
+        probes=each(probes, _metrics),
         sources={name: str(path) for name, path in named.items() if path},
     )
 
 
+def _labels(turns: Turns, table: pa.Table, where: str) -> SideTable:
+    """The labels, one for every turn."""
+    side = SideTable(turns, table, where)
+    _ = side.row_N  # a turn without a label is found now
+    return side
+
+
 def _scale(x_N: np.ndarray) -> float:
     size = np.abs(x_N[np.isfinite(x_N)])
-    if not len(size) or size.max() == 0:
-        return 1.0
-    return float(np.quantile(size, FULL_COLOUR)) or float(size.max())
+    return scale_of(float(np.quantile(size, FULL_COLOUR)), float(size.max())) if len(size) else 1.0
+
+
+def scale_of(quantile: float, largest: float) -> float:
+    """The size drawn in full colour, from the quantile `FULL_COLOUR` of all sizes and the largest of them."""
+    return quantile or largest or 1.0
 
 
 def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:

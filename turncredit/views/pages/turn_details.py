@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -40,6 +40,27 @@ class Turn:
     components: list[dict[str, Any]] = field(default_factory=list)
 
 
+class Step(NamedTuple):
+    """What was done in a turn and what came of it."""
+
+    action: str
+    got: str
+    valid: bool
+
+
+def steps_of(book: Book, rollout: int) -> list[Step]:
+    """The turns of a rollout in brief."""
+    return [
+        Step(_action(book, row), one_line(book.cell("next_observation", row)), book.cell("valid", row) is not False)
+        for row in book.rows(rollout).tolist()
+    ]
+
+
+def _action(book: Book, row: int) -> str:
+    action = book.cell("action", row)
+    return one_line(action if action is not None else book.cell("response_text", row)) or "(no action)"
+
+
 def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) -> list[Turn]:
     """Every turn of a rollout. `order` is the methods' order; components only if requested."""
     mark_of = marks(book, rollout)
@@ -49,12 +70,11 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
     for row in book.rows(rollout).tolist():
         number = int(book.turns.turn_N[row])
         saw, got = one_line(book.cell("observation", row)), one_line(book.cell("next_observation", row))
-        action = book.cell("action", row)
         out.append(
             Turn(
                 number=number,
                 saw=saw if number and saw != previous else "",
-                action=one_line(action if action is not None else book.cell("response_text", row)) or "(no action)",
+                action=_action(book, row),
                 valid=book.cell("valid", row) is not False,
                 got=got,
                 mark=mark_of.get(number, ""),
@@ -182,11 +202,11 @@ def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None,
 
     Only up to where they part are they in the same state: an equal action later on is another decision.
     """
-    alike = _alike(left, right)
+    alike = alike_turns(left, right)
     return [(one, other, turn < alike) for turn, (one, other) in enumerate(zip_longest(left, right))]
 
 
-def _alike(left: list[Turn], right: list[Turn]) -> int:
+def alike_turns(left: Sequence[Turn | Step], right: Sequence[Turn | Step]) -> int:
     """The number of turns, from the start, in which two rollouts of one game do and see the same."""
     same = ((one.action, one.got) == (other.action, other.got) for one, other in zip(left, right, strict=False))
     return sum(1 for _ in takewhile(bool, same))
@@ -194,7 +214,7 @@ def _alike(left: list[Turn], right: list[Turn]) -> int:
 
 def parting(left: list[Turn], right: list[Turn]) -> Markup:
     """Where two rollouts of one game diverge."""
-    alike = _alike(left, right)
+    alike = alike_turns(left, right)
     if alike == min(len(left), len(right)):
         return Markup("They take the same actions until the shorter one ends.")
     start = (

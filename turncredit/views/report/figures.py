@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -22,53 +21,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM, TRUTH
+from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats.intervals import Estimate
+from turncredit.views.looks import GRID, INK, MUTED, PAGE_COLOURS, PAPER, Look, looks
 from turncredit.views.report.grid import Number
 from turncredit.views.report.predictors import Point
 from turncredit.views.report.selection import NO_DIFFERENCE
 
-#: Ink and paper of the standalone pictures; on the page they become the style sheet's variables.
-INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
-#: A colour here -> the style sheet's variable that replaces it on the page (templates/report.html.j2 has both themes).
-PAGE_COLOURS = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--rule)",
-    "#0072b2": "var(--blue)",
-    "#009e73": "var(--green)",
-    "#d55e00": "var(--red)",
-    "#cc79a7": "var(--pink)",
-    "#e69f00": "var(--orange)",
-    "#56b4e9": "var(--sky)",
-}
 MOST_IN_ONE = 7
 #: Inches of a figure across the page.
 WIDTH = 9.4
 _WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
-@dataclass(frozen=True)
-class Look:
-    """The style of a method in all figures."""
-
-    colour: str
-    marker: str
-    dash: str | tuple
-
-
-_FIXED_LOOKS = {
-    BASELINE: Look(INK, "o", "-"),
-    ORACLE: Look("#009e73", "^", (0, (5, 2))),
-    TRUTH: Look("#009e73", "P", (0, (3, 1))),
-    RANDOM: Look("#d55e00", "v", (0, (1.5, 1.5))),
-}
-_COLOURS = ("#0072b2", "#cc79a7", "#e69f00", "#56b4e9")
-_OTHERS = [
-    Look(colour, marker, dash)
-    for markers, dash in (("sDPX", "-"), ("<>h*", (0, (6, 2, 1, 2))))
-    for colour, marker in zip(_COLOURS, markers, strict=True)
-]
 _STYLE = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -93,15 +58,6 @@ _STYLE = {
 }
 #: One row for each method, values from left to right.
 _SIDEWAYS = {**_STYLE, "axes.grid.axis": "x"}
-
-
-def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method. The bounds look the same in every experiment; other looks depend on the order."""
-    others = [method for method in methods if method not in _FIXED_LOOKS]
-    return {
-        **{method: _OTHERS[place % len(_OTHERS)] for place, method in enumerate(others)},
-        **{method: _FIXED_LOOKS[method] for method in methods if method in _FIXED_LOOKS},
-    }
 
 
 def learning_curves(

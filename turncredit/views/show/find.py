@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from turncredit.config.layout import Layout, named_round, of_sft, round_name, sampled_by
@@ -16,12 +16,16 @@ Keys = dict[str, str | int]
 
 @dataclass(frozen=True)
 class Files:
-    """The turns to show, and the files about them: credits, the run's own method first; labels; ground truth."""
+    """The turns to show, and the files about them.
+
+    They are credits, the run's own method first; labels; ground truth; the outputs of credit models.
+    """
 
     turns: Path
     credits: list[Path]
     labels: list[Path]
     branches: Path | None
+    values: list[Path] = field(default_factory=list)
 
 
 def find(what: str, results: Path, make_layout: Callable[[Path], Layout] = Layout) -> Files:
@@ -44,7 +48,7 @@ def find(what: str, results: Path, make_layout: Callable[[Path], Layout] = Layou
         names = ", ".join(f"{layout.root.name}/{what}" for layout, _ in matches)
         raise UserError(f"{what}: several experiments below {results} have this round; name one of {names}")
     if matches:
-        return _of_round(*matches[0])
+        return of_round(*matches[0])
     names = [name for layout in layouts for name in _rounds(layout)]
     if not names:
         raise UserError(f"{what}: neither a file nor a folder, and there is no experiment in {results}")
@@ -91,13 +95,13 @@ def _at(path: Path, make_layout: Callable[[Path], Layout]) -> Files:
                 method, round_ = str(keys["method"]), int(keys["round"])
                 keys = {**keys, "policy": sampled_by(experiment, method, round_)}
             # A path that the configuration knows nothing of was meant all the same.
-            return _of_round(layout if _has(layout, keys) else Layout(root), keys)
+            return of_round(layout if _has(layout, keys) else Layout(root), keys)
     if path.is_dir():
         raise UserError(f"{path}: not the folder of a round; give a Parquet file or the round of a run")
     return Files(path, [], [], None)
 
 
-def _of_round(layout: Layout, keys: Keys) -> Files:
+def of_round(layout: Layout, keys: Keys) -> Files:
     """The turns of a round and the files about them; `keys` are the turns' own and, for a run's round, its method."""
     turns = Path(layout.path("turns", keys))
     if not turns.exists():
@@ -111,4 +115,5 @@ def _of_round(layout: Layout, keys: Keys) -> Files:
         [file.path for file in credits],
         [file.path for file in layout.find("labels", **of)],
         branches.path if branches else None,
+        [file.path for file in layout.find("values", **of)],
     )

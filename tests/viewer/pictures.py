@@ -1,0 +1,58 @@
+"""The pictures of docs/view.md, from an experiment's results.
+
+python -m tests.viewer.pictures results/household docs/images [--round sft-t64k8T1.0/seed0/round01]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tests.pages.browser import Browser, find
+from tests.viewer.serving import TOKEN, served
+from turncredit.cli.view import activity_of
+from turncredit.views.viewer import rollouts, sources
+from turncredit.views.viewer.addresses import Addresses
+from turncredit.views.viewer.records import Records
+from turncredit.views.viewer.rollouts import Filter
+from turncredit.views.viewer.viewer import Viewer
+
+WIDTH, HEIGHT = 1280, 860
+
+
+def main(
+    results: Annotated[Path, typer.Argument(help="An experiment's folder.")],
+    out: Annotated[Path, typer.Argument(help="Where the pictures go.")],
+    round_: Annotated[str | None, typer.Option("--round", help="By default the first with ground truth.")] = None,
+) -> None:
+    """Write view_experiment.png, view_round.png and view_rollout.png."""
+    viewer = Viewer(sources.sources_of([results]), activity_of=activity_of)
+    name = results.resolve().name
+    source = sources.experiment_called(viewer.found, name)
+    Records(source).overview(wait=60)
+    if round_ is None:
+        keys = next(source.layout.find("branches")).keys
+        round_ = f"{keys['policy']}/seed{keys['seed']}/round{int(keys['round']):02d}"
+    first = rollouts.listed(source.files(round_), Filter(sort="truth", outcome="won")).rows[0]
+    address = Addresses()
+    pages = {
+        "experiment": address.experiment(name),
+        "round": address.round(name, round_, {"sort": "truth", "text": "microwave"}),
+        "rollout": address.rollout(name, round_, first.group, first.rollout),
+    }
+    program = find()
+    if program is None:
+        raise SystemExit("no Chromium here (apt install chromium, or set CHROMIUM)")
+    with served(viewer) as server, Browser(program) as browser:
+        browser.look(width=WIDTH, height=HEIGHT)
+        browser.visit(f"{server.address}/?token={TOKEN}", loads=2)
+        for page, path in pages.items():
+            browser.visit(f"{server.address}{path}")
+            browser.picture(out / f"view_{page}.png", whole=False)
+            print(out / f"view_{page}.png")
+
+
+if __name__ == "__main__":
+    typer.run(main)

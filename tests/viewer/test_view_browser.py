@@ -1,0 +1,233 @@
+"""The viewer as a reader has it: in a browser, by keyboard alone, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.helpers import nonempty
+from tests.pages.browser import Browser, find
+from tests.results import synthetic
+from tests.viewer import world
+from tests.viewer.serving import TOKEN, served
+from turncredit.views.report.report import report
+from turncredit.views.viewer import records, sources
+from turncredit.views.viewer import viewer as pages
+from turncredit.views.viewer.export import export
+from turncredit.views.viewer.viewer import Viewer
+
+PROGRAM = find()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (apt install chromium, or set CHROMIUM)"),
+]
+
+IDS = f"group={quote(world.EVIL_GROUP)}&rollout={quote(world.EVIL_ROLLOUT)}"
+PAGES = {
+    "experiment": "/experiment/synthetic",
+    "round": f"/round/synthetic/{world.ROUND}?sort=credit",
+    "nothing found": f"/round/synthetic/{world.ROUND}?text=nowhere&where=nonsense+%3E",
+    "rollout": f"/rollout/synthetic/{world.ROUND}?{IDS}&also=rloo",
+    "group": f"/group/synthetic/{world.ROUND}?group=game-1",
+    "pair": f"/pair/synthetic/{world.ROUND}?group=game-1&left=game-1%230&right=game-1%231",
+    "methods": f"/compare/synthetic?round={world.ROUND}&a=gigpo&b=scpo",
+    "rounds": "/compare/synthetic?a=flat_grpo/seed0/round01&b=random_credit/seed0/round03",
+    "numbers": "/trail/synthetic",
+    "number": "/trail/synthetic?table=final&row=flat_grpo&column=final&run=1",
+    "file": f"/trail/synthetic?file=rollouts/{world.ROUND}/turns.parquet",
+    "problem": "/experiment/synthetic2",
+}
+#: Texts with letters or digits whose colour is too near that of what is behind them (WCAG 2.2, 1.4.3: 4.5 to 1, large
+#: ones 3 to 1). Pictures behind a text are left out.
+PALE = """(() => {
+    const numbers = (text) => {
+        const found = text.match(/[\\d.e-]+/g).map(Number);
+        const of = text.startsWith('color(srgb') ? found.slice(0, 3).map(x => 255 * x) : found.slice(0, 3);
+        return [...of, found.length > 3 ? found[3] : 1];
+    };
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map(x => x / 255).map(x => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
+        return .2126 * r + .7152 * g + .0722 * b;
+    };
+    const behind = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const style = getComputedStyle(at);
+            if (style.backgroundImage !== 'none') return null;
+            const [r, g, b, a] = numbers(style.backgroundColor);
+            if (a > .99) return [r, g, b];
+            if (a > .01) return null;
+        }
+        return numbers(getComputedStyle(document.documentElement).backgroundColor).slice(0, 3);
+    };
+    const found = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const text = walker.currentNode, node = text.parentElement;
+        const said = /[\\p{L}\\p{N}]/u.test(text.data) && !node.closest('script, style, option, svg');
+        if (!said || !node.checkVisibility()) continue;
+        const back = behind(node), style = getComputedStyle(node);
+        if (!back) continue;
+        const one = light(numbers(style.color).slice(0, 3)), two = light(back);
+        const ratio = (Math.max(one, two) + .05) / (Math.min(one, two) + .05);
+        const size = parseFloat(style.fontSize), bold = Number(style.fontWeight) >= 700;
+        const large = size >= 24 || (size >= 18.66 && bold), least = large ? 3 : 4.5;
+        if (ratio < least - .01) found.push([text.data.trim().slice(0, 40), node.className, ratio.toFixed(2)]);
+    }
+    return found;
+})()"""
+UNNAMED = """[...document.querySelectorAll('a, button, input:not([type=hidden]), select, [role=region]')].filter(one =>
+    one.checkVisibility() && !(one.innerText || '').trim() && !one.ariaLabel && !one.title
+    && !(one.labels && one.labels.length)).map(one => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """SYNTHETIC results with a report."""
+    made = world.make(tmp_path_factory.mktemp("browsed"))
+    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(shown):
+    viewer = Viewer(sources.sources_of([shown.results]))
+    viewer.overview(sources.experiment_called(viewer.found, "synthetic"))
+    with served(viewer) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(server):
+    with Browser(PROGRAM) as found:
+        found.visit(f"{server.address}/?token={TOKEN}", loads=2)
+        yield found
+
+
+def type_key(browser: Browser, key: str, code: int, text: str = "") -> None:
+    """Press a key so that the browser itself acts on it: Tab, Enter."""
+    given = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": text} if text else {})}
+    browser.call("Input.dispatchKeyEvent", type="keyDown", **given)
+    browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+
+def enter(browser: Browser) -> None:
+    """Press Enter and wait for the page that it leads to."""
+    browser._events.clear()
+    type_key(browser, "Enter", 13, "\r")
+    browser.wait_for("Page.loadEventFired")
+
+
+def follow(browser: Browser, key: str) -> None:
+    """Press a key that leads to another page."""
+    browser._events.clear()
+    browser.press(key)
+    browser.wait_for("Page.loadEventFired")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_every_page_has_no_error_fits_and_can_be_read(browser, server, width, dark):
+    browser.look(width=width, dark=dark)
+    for name, path in PAGES.items():
+        browser.visit(server.address + path)
+        expected = [] if name != "problem" else ["404 (Not Found)"]
+        assert [re.sub(r".*status of ", "", error) for error in browser.errors] == expected, name
+        assert all(request.startswith((server.address, "data:")) for request in nonempty(browser.requests)), name
+        assert browser.js("document.documentElement.scrollWidth") <= width, name
+        assert browser.js(PALE) == [], name
+        assert browser.js(UNNAMED) == [], name
+        assert browser.js("document.title") != "caught", name
+        assert browser.js("document.querySelectorAll('h1').length") == 1, name
+
+
+def test_from_an_experiment_to_a_turn_and_back_by_keyboard_alone(browser, server):
+    browser.look(width=1280)
+    browser.visit(server.address + PAGES["experiment"])
+    for _ in range(30):
+        type_key(browser, "Tab", 9)
+        if browser.js("document.activeElement.matches('[data-run]')"):
+            break
+    assert browser.js("document.activeElement.ariaLabel").startswith("flat_grpo, seed 0")
+    for key in ("ArrowDown", "ArrowUp", "ArrowRight", "ArrowRight"):
+        browser.press(key)
+    assert "round 2" in browser.js("document.activeElement.title")
+    enter(browser)
+    assert browser.js("document.querySelector('h1').innerText") == "flat_grpo, seed 0, round 2"
+    browser.press("/")
+    assert browser.js("document.activeElement.name") == "text"
+    browser.call("Input.insertText", text="fridge")
+    enter(browser)
+    assert "text=fridge" in browser.js("location.search")
+    assert "where=" not in browser.js("location.search")
+    browser.press("j")
+    browser.press("j")
+    second = browser.js("document.activeElement.querySelector('a').innerText")
+    follow(browser, "Enter")
+    assert browser.js("document.querySelector('h1').innerText") == second
+    assert "(2 of " in browser.js("document.querySelector('[aria-current]').innerText")
+    follow(browser, "ArrowLeft")
+    assert "(1 of " in browser.js("document.querySelector('[aria-current]').innerText")
+    browser.press("j")
+    assert browser.js("document.activeElement.id") == "t0"
+    browser.press("o")
+    assert browser.js("document.activeElement.querySelector('details').open")
+    follow(browser, "g")
+    assert browser.js("document.querySelectorAll('.aligned').length") == 1
+    follow(browser, "u")
+    assert "text=fridge" in browser.js("location.search") or browser.js("location.pathname").startswith("/round/")
+    browser.press("?")
+    assert browser.js("document.getElementById('help').open")
+    assert browser.errors == []
+
+
+def test_a_tooltip_has_the_log_probability_of_every_token(browser, server):
+    browser.visit(server.address + PAGES["rollout"])
+    titles = browser.js("[...document.querySelectorAll('.tokens .response span')].map(one => one.title)")
+    assert len(titles) == 9
+    assert set(titles) == {"log-probability −0.500, probability 0.607"}
+
+
+def test_the_curves_grow_while_the_page_is_open(own, monkeypatch):
+    monkeypatch.setattr(pages, "REFRESH", 1)
+    monkeypatch.setattr(records, "AGAIN", -1e9)
+    made, viewer = own
+    source = sources.experiment_called(viewer.found, "synthetic")
+    with served(viewer) as server, Browser(PROGRAM) as browser:
+        while not viewer.overview(source).complete:
+            pass
+        browser.visit(f"{server.address}/experiment/synthetic?token={TOKEN}", loads=2)
+        points = "document.querySelectorAll('.k.done').length"
+        before = browser.js(points)
+        keys = {"policy": "random_credit", "method": "random_credit", "seed": 1, "round": 3}
+        synthetic._turns(made.layout, made.experiment, keys)
+        world.record(made.layout, "rollout", keys, **world.sampled(Path(made.layout.path("turns", keys))))
+        world.record(made.layout, "update", keys, entropy=1.0)
+        grown = f"""new Promise(done => {{
+            const look = () => {points} > {before} ? done({points}) : setTimeout(look, 50);
+            setTimeout(() => done(-1), 60000); look(); }})"""
+        assert browser.js(grown) == before + 1
+        assert browser.errors == []
+
+
+def test_exported_pages_work_as_files(shown, browser, tmp_path):
+    out = tmp_path / "pages"
+    viewer = Viewer(sources.sources_of([shown.results]))
+    count, size, dropped = export(viewer, out, rounds=[], count=4, megabytes=50)
+    files = sorted(path.name for path in out.glob("*.html"))
+    assert (len(files), dropped) == (count, 0)
+    assert size == sum((out / name).stat().st_size for name in files)
+    for name in files:
+        browser.open(out / name)
+        assert browser.errors == [], name
+        assert browser.requests == [(out / name).resolve().as_uri()]
+        for link in browser.js("[...document.querySelectorAll('a[href]')].map(one => one.getAttribute('href'))"):
+            assert link.startswith("#") or (out / link.partition("#")[0]).is_file(), (name, link)
+    browser.open(out / "index.html")
+    follow_link = "document.querySelector('a.k[href]').click()"
+    browser._events.clear()
+    browser.js(follow_link)
+    browser.wait_for("Page.loadEventFired")
+    browser.press("j")
+    assert browser.js("document.activeElement.tagName") == "TR"

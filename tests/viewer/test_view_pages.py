@@ -1,0 +1,574 @@
+"""What the pages say, compared with the tables; and what they do about files that are wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import nonempty
+from tests.pages import pages_world
+from tests.viewer import world
+from turncredit.credit import METHODS, compute
+from turncredit.data import tables
+from turncredit.data.turns import Turns
+from turncredit.errors import UserError
+from turncredit.views.pages.build import page as credit_page
+from turncredit.views.pages.data import read_book
+from turncredit.views.viewer import books, compare, records, rollouts, sources, trail
+from turncredit.views.viewer.activity import Activity, Failed, Work
+from turncredit.views.viewer.export import export
+from turncredit.views.viewer.rollouts import Filter
+from turncredit.views.viewer.sources import Absent
+from turncredit.views.viewer.viewer import Viewer
+
+SCRIPTS = [f'<script src="/static/{name}.js" defer>' for name in ("script", "view")]
+EVIL = {"group": world.EVIL_GROUP, "rollout": world.EVIL_ROLLOUT}
+
+
+@pytest.fixture(scope="module")
+def files(made):
+    return sources.experiment_called(sources.sources_of([made.results]), "synthetic").files(world.ROUND)
+
+
+@pytest.fixture(scope="module")
+def turns(made):
+    return tables.read(made.tables.turns).to_pandas()
+
+
+def settled(viewer: Viewer, name: str = "synthetic") -> str:
+    """An experiment's page once all its files are read."""
+    for _ in range(100):
+        text = viewer.experiment(name)
+        if "reading what is there" not in text:
+            return text
+        time.sleep(0.05)
+    raise AssertionError("the files were not read")
+
+
+def links(text: str, start: str) -> list[str]:
+    return [unescape(link) for link in re.findall(rf'href="({start}[^"]*)"', text)]
+
+
+# --------------------------------------------------------------- an experiment
+
+
+def test_every_round_that_has_rollouts_is_a_link_and_others_are_not(viewer):
+    text = settled(viewer)
+    cells = re.findall(r'<(a|span) class="k (\w+)[^"]*"(?: href="([^"]*)")? title="round (\d)[^"]*"', text)
+    assert len(cells) == 2 * 2 * 3
+    assert [state for _, state, *_ in cells].count("missing") == 1
+    for kind, state, link, _ in cells:
+        assert (kind == "a") == (state != "missing") == bool(link)
+    for link in nonempty(links(text, "/round/")):
+        where = link.removeprefix("/round/synthetic/").partition("?")[0]
+        assert viewer.round("synthetic", where, {})
+
+
+def test_the_curves_are_the_means_over_seeds_of_the_evaluations(made, viewer):
+    shown = viewer.overview(sources.experiment_called(viewer.found, "synthetic"))
+    mode = made.experiment.eval.primary
+    for (method, seed), cells in shown.runs.items():
+        for cell in cells:
+            path = Path(made.layout.path("evals", method=method, seed=seed, round=cell.round))
+            if not path.exists():
+                assert cell.evaluated is None
+                continue
+            rows = tables.read(path).to_pandas()
+            assert cell.evaluated == pytest.approx(rows[rows["mode"] == mode]["success"].mean())
+
+
+def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monkeypatch):
+    made, viewer = own
+    monkeypatch.setattr(records, "AGAIN", -1e9)
+    found = records.Records(sources.experiment_called(viewer.found, "synthetic"))
+    keys = {"method": "random_credit", "seed": 1, "round": 3}
+    path = world.record(made.layout, "eval", keys, success_sampled=0.5)
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+
+    def evaluated():
+        return found.overview(wait=30).runs["random_credit", 1][2].evaluated
+
+    assert evaluated() is None
+    path.write_text(whole)
+    assert evaluated() == 0.5
+    world.record(made.layout, "eval", keys, success_sampled=0.75)
+    assert evaluated() == 0.75
+    path.unlink()
+    assert evaluated() is None
+
+
+def test_running_failed_and_collapsed_rounds_are_marked_with_the_last_lines_of_the_log(own):
+    made, viewer = own
+    layout = made.layout
+    world.record(layout, "update", {"method": "flat_grpo", "seed": 1, "round": 2}, largest_log_ratio=7.0, entropy=1.0)
+    world.record(layout, "update", {"method": "flat_grpo", "seed": 1, "round": 1}, largest_log_ratio=0.1, entropy=1.0)
+    doing = Activity(
+        [Work("evals", "random_credit", 1, 3, "running")],
+        [
+            Failed(
+                "update flat_grpo seed0 round03: <b>no memory</b>",
+                "logs/x.log",
+                ["line 1", "<i>line 2"],
+                "flat_grpo",
+                0,
+                3,
+            )
+        ],
+        True,
+    )
+    viewer.activity_of = lambda _: doing
+    text = settled(viewer)
+    assert re.search(r'class="k running[^"]*" title="round 3: evals running"', text)
+    assert re.search(r'class="k failed[^"]*"[^>]*title="round 3: failed', text)
+    assert re.search(r'class="k done[^"]*collapsed[^"]*"[^>]*title="round 2', text)
+    assert "line 1\n&lt;i&gt;line 2" in text
+    assert "&lt;b&gt;no memory" in text
+    assert "log-probabilities moved by 7.0" in text
+
+
+# --------------------------------------------------------------- a round
+
+
+def selected(files, **wanted) -> list[tuple[str, str]]:
+    return [(row.group, row.rollout) for row in rollouts.listed(files, Filter(**wanted)).rows]
+
+
+filters = st.fixed_dictionaries(
+    {},
+    optional={
+        "outcome": st.sampled_from(["won", "lost"]),
+        "shortest": st.integers(0, 12).map(str),
+        "longest": st.integers(0, 12).map(str),
+        "invalid": st.integers(0, 60).map(str),
+        "text": st.sampled_from(["FRIDGE", "go to shelf", "nothing happens", "%", "'", "mug 3", "onerror"]),
+        "sort": st.sampled_from([*rollouts.SORTS, *(f"-{name}" for name in rollouts.SORTS)]),
+    },
+)
+
+
+@settings(max_examples=25)
+@given(filters)
+def test_a_filter_lets_through_what_pandas_selects(files, turns, wanted):
+    texts = turns[[name for name in rollouts.TEXTS if name in turns]].fillna("").agg(" ".join, axis=1).str.lower()
+    rows = turns.assign(found=texts.str.contains(wanted.get("text", "").lower(), regex=False))
+    each = rows.groupby(["group_id", "rollout_id"]).agg(
+        won=("success", "any"), length=("turn", "count"), valid=("valid", "mean"), found=("found", "any")
+    )
+    keep = each["found"]
+    keep &= (each["length"] >= float(wanted.get("shortest", 0))) & (each["length"] <= float(wanted.get("longest", 99)))
+    keep &= 1 - each["valid"] >= float(wanted.get("invalid", 0)) / 100
+    if "outcome" in wanted:
+        keep &= each["won"] == (wanted["outcome"] == "won")
+    found = selected(files, **wanted)
+    assert sorted(found) == sorted(each[keep].index.tolist())
+    if wanted.get("sort") in ("turns", "-turns"):
+        lengths = [int(each.loc[ids, "length"]) for ids in found]
+        assert lengths == sorted(lengths, reverse=wanted["sort"] == "turns")
+
+
+def test_the_list_can_be_sorted_by_the_largest_credit_of_the_chosen_method(made, files):
+    credit = tables.read(made.tables.credits["gigpo"]).to_pandas()
+    largest = credit.assign(size=credit["advantage"].abs()).groupby(["group_id", "rollout_id"])["size"].max()
+    rows = rollouts.listed(files, Filter(sort="credit"), method="gigpo").rows
+    sizes = [largest.loc[row.group, row.rollout] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    first = credit[(credit["group_id"] == rows[0].group) & (credit["rollout_id"] == rows[0].rollout)]
+    np.testing.assert_allclose(rows[0].credit, first.sort_values("turn")["advantage"])
+
+
+def test_pages_of_the_list_have_every_rollout_once(files):
+    pages = [rollouts.listed(files, Filter(sort="turns"), page=page, size=5) for page in range(3)]
+    ids = [(row.group, row.rollout) for page in pages for row in page.rows]
+    assert len(ids) == len(set(ids)) == pages[0].total == 12
+
+
+def test_previous_and_next_go_through_the_filtered_list(files):
+    wanted = Filter(outcome="lost", sort="-turns")
+    ids = selected(files, outcome="lost", sort="-turns")
+    assert len(ids) > 2
+    for place, at in enumerate(ids):
+        near = rollouts.neighbours(files, wanted, *at)
+        assert (near.place, near.total) == (place + 1, len(ids))
+        assert near.before == (ids[place - 1] if place else None)
+        assert near.after == (ids[place + 1] if place + 1 < len(ids) else None)
+    won = selected(files, outcome="won")[0]
+    assert rollouts.neighbours(files, wanted, *won) is None
+
+
+def test_a_condition_in_sql_can_use_the_tables_of_the_round(files, turns):
+    found = selected(files, where="turns > 5 AND NOT success AND rollout_id IN (SELECT rollout_id FROM credits)")
+    each = turns.groupby(["group_id", "rollout_id"]).agg(won=("success", "any"), length=("turn", "count"))
+    assert sorted(found) == sorted(each[(each["length"] > 5) & ~each["won"]].index.tolist())
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "nonsense >",
+        "turns > 5) OR (1 = 1",
+        "true); COPY turns TO '{out}'; SELECT (true",
+        "true; DROP VIEW turns",
+        "rollout_id IN (SELECT content FROM read_text('{secret}'))",
+        "rollout_id IN (SELECT * FROM '{secret}')",
+        "rollout_id IN (SELECT * FROM read_csv('{secret}'))",
+        "rollout_id IN (SELECT * FROM glob('/*'))",
+        "(SELECT count(*) FROM read_parquet('http://127.0.0.1:1/x.parquet')) > 0",
+        "no_such_column = 1",
+        "true /*",
+    ],
+)
+def test_sql_can_neither_write_nor_read_anything_else_and_a_mistake_is_one_line(viewer, tmp_path, where):
+    secret, out = tmp_path / "secret.csv", tmp_path / "out.parquet"
+    secret.write_text("x\nhidden treasure\n")
+    text = viewer.round("synthetic", world.ROUND, {"where": where.format(secret=secret, out=out)})
+    assert "hidden treasure" not in text
+    assert not out.exists()
+    shown = re.findall(r'<p class="problem" role="status">(.*?)</p>', text, flags=re.DOTALL)
+    if where != "turns > 5) OR (1 = 1":  # a condition after all
+        assert len(shown) == 1
+        assert shown[0].startswith("where: ")
+        assert "\n" not in shown[0]
+    assert "game-1#0" in text
+
+
+def test_sql_that_takes_too_long_is_stopped(files, monkeypatch):
+    monkeypatch.setattr(rollouts, "PATIENCE", 0.3)
+    endless = "(SELECT count(*) FROM range(1000000000) a, range(1000000000) b) > 0"
+    with pytest.raises(UserError, match="took longer than 0 seconds"):
+        rollouts.listed(files, Filter(where=endless))
+
+
+# --------------------------------------------------------------- a rollout
+
+
+def articles(text: str) -> list[str]:
+    """The turns of a page, without what only the viewer has."""
+    text = re.sub(r'<details class="tokens">.*?</details>', "", text, flags=re.DOTALL)
+    return [
+        re.sub(r"\s+", " ", one) for one in re.findall(r'<article class="row turn.*?</article>', text, flags=re.DOTALL)
+    ]
+
+
+def test_a_rollout_is_drawn_as_on_its_credit_page(made, viewer, tmp_path):
+    book = read_book(**made.tables.given())
+    for number, (group, rollout) in enumerate(book.ids_R):
+        credit_page(book, number, against=None, out=tmp_path / "page.html")
+        mine = viewer.rollout("synthetic", world.ROUND, {"group": group, "rollout": rollout})
+        theirs = articles((tmp_path / "page.html").read_text())
+        assert len(theirs) == int(book.turns.length_R[number])
+        assert articles(mine) == theirs
+
+
+def test_credit_that_is_computed_on_demand_is_that_of_the_library(made, viewer):
+    book = read_book(**made.tables.given())
+    names = books.computable(book)
+    assert {"rloo", "reinforce_pp", "triage"} <= {*names}
+    assert not {*names} & {*book.credits, "has_turnrd", "vineppo"}
+    side = {"labels": tables.read(made.tables.labels["rule-role"])}
+    table = tables.read(made.tables.turns)
+    for name in ("rloo", "triage"):
+        more, problems = books.with_credit(book, [name])
+        assert problems == []
+        wanted = compute(Turns(table, side), METHODS[name], seed=0)
+        np.testing.assert_allclose(book.turns.restore(more.credits[name].advantage_N), wanted["advantage"])
+    text = viewer.rollout("synthetic", world.ROUND, {**EVIL, "also": "rloo"})
+    assert text.count('class="nm">rloo ') == len(articles(text))
+    assert "not read from a file: rloo" in text
+
+
+def test_a_method_that_cannot_be_computed_here_is_one_line(viewer):
+    text = viewer.rollout("synthetic", world.ROUND, {**EVIL, "also": "vineppo,<b>none"})
+    assert "vineppo: its credit cannot be computed from these tables" in text
+    assert "&lt;b&gt;none: " in text
+
+
+def test_tokens_have_the_log_probabilities_of_the_table(viewer):
+    text = viewer.rollout("synthetic", world.ROUND, {"group": "game-1", "rollout": "game-1#0"})
+    assert len(re.findall(r'<details class="tokens">', text)) == len(articles(text))
+    assert 'title="log-probability −0.500, probability 0.607"' in text
+
+
+def test_texts_of_agents_judges_and_tasks_are_text_on_every_page(viewer):
+    place = ("synthetic", world.ROUND)
+    pages = [
+        viewer.round(*place, {"text": "<script>alert(1)</script>", "where": "<b>"}),
+        viewer.round(*place, {}),
+        viewer.rollout(*place, EVIL),
+        viewer.group(*place, {"group": world.EVIL_GROUP}),
+        viewer.pair(*place, {"group": world.EVIL_GROUP, "left": world.EVIL_ROLLOUT, "right": "game-0#0"}),
+        viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"}),
+        viewer.trail("synthetic", {"file": f"rollouts/{world.ROUND}/turns.parquet"}),
+        viewer.problem("<script>"),
+    ]
+    for text in pages:
+        assert "<img" not in text
+        assert "<b>evil" not in text
+        assert re.findall(r"<script[^>]*>", text) == SCRIPTS
+        tags = nonempty(re.findall(r"<[a-z][^>]*>", re.sub(r'="[^"]*"', '=""', text)))
+        assert [tag for tag in tags if re.search(r"\son\w+=", tag)] == []
+    assert all("&lt;" in text for text in pages)
+
+
+def test_siblings_are_side_by_side_and_their_first_difference_is_marked(viewer, turns):
+    text = viewer.group("synthetic", world.ROUND, {"group": "game-1"})
+    table = re.search(r'<table class="aligned">(.*?)</table>', text, flags=re.DOTALL)[1]
+    rows = re.findall(r'<tr><th scope="row">(\d+)</th>(.*?)</tr>', table, flags=re.DOTALL)
+    lengths = turns[turns["group_id"] == "game-1"].groupby("rollout_id").size()
+    assert len(rows) == lengths.max()
+    assert len(re.findall(r'class="differs"', table)) == len(lengths) - 1
+
+
+# --------------------------------------------------------------- tables of others
+
+
+def test_an_imported_table_without_credit_or_rewards_has_the_same_pages(tmp_path):
+    texts = {"source": "x:1", "observation": "here", "reward": None, "group_id": "g"}
+    rows = [
+        {**texts, "rollout_id": f"r{copy}", "turn": turn, "goal": f"goal {copy}", "response_text": f"say {turn}"}
+        for copy in range(3)
+        for turn in range(copy + 1)
+    ]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table.set_column(2, "reward", pa.nulls(len(rows), pa.float64())), tmp_path / "mine.parquet")
+    viewer = Viewer(sources.sources_of([tmp_path / "mine.parquet"]))
+    assert "goal 2" in viewer.round("mine", "table", {})
+    assert "goal 2" not in viewer.round("mine", "table", {"longest": "2"})
+    text = viewer.rollout("mine", "table", {"group": "g", "rollout": "r2"})
+    assert len(articles(text)) == 3
+    assert "6 turns have no reward; here they count as 0" in text
+    assert viewer.group("mine", "table", {"group": "g"}).count("say 0") == 3
+
+
+def test_files_about_turns_belong_to_the_table_before_them(made):
+    world_ = made.tables
+    given = [world_.turns, *world_.credits.values(), world_.branches, world_.labels["rule-role"]]
+    found = sources.sources_of(given)
+    about = found["turns"].about
+    assert (len(about.credits), about.branches, about.labels) == (3, world_.branches, [world_.labels["rule-role"]])
+    text = Viewer(found).rollout("turns", "table", EVIL)
+    assert "A* " in text
+    with pytest.raises(UserError, match="'turns' was given twice"):
+        sources.sources_of([world_.turns, world_.turns])
+
+
+def test_a_large_table_is_read_by_group_and_shows_the_same_turns(viewer, monkeypatch):
+    whole = viewer.rollout("synthetic", world.ROUND, EVIL)
+    monkeypatch.setattr(books, "WHOLE", 10)
+    part = Viewer(viewer.found).rollout("synthetic", world.ROUND, EVIL)
+    assert "only the group game-0 was read" in part
+
+    def texts(page):
+        return re.findall(r'<span class="did">(.*?)</span>', page)
+
+    assert texts(part) == texts(whole)
+    assert len(texts(part)) == 9
+
+
+# --------------------------------------------------------------- bad input
+
+
+def test_a_damaged_or_foreign_table_beside_the_turns_is_one_line_and_the_rest_is_shown(own):
+    made, viewer = own
+    folder = Path(made.layout.path("turns", world.KEYS)).parent
+    (folder / "credits/gigpo.parquet").write_bytes((folder / "credits/gigpo.parquet").read_bytes()[:500])
+    shutil.copy(folder / "credits/scpo.parquet", folder / "branches.parquet")
+    (folder / "measures.parquet").write_bytes(b"")
+    for text in (viewer.round("synthetic", world.ROUND, {}), viewer.rollout("synthetic", world.ROUND, EVIL)):
+        lines = re.findall(r'<p class="problem" role="status">(.*?)</p>', text)
+        assert any("gigpo.parquet: not a readable Parquet file" in line for line in lines)
+        assert any("branches.parquet" in line for line in lines)
+        assert "flat_grpo" in text
+    assert len(articles(text)) == 9
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:2000]), "not a readable Parquet file"),
+        (lambda path: path.write_bytes(b""), "not a readable Parquet file"),
+        (lambda path: pq.write_table(pa.table({"x": [1]}), path), "a table of turns needs the column 'group_id'"),
+        (lambda path: pq.write_table(pq.read_table(path).drop_columns("reward"), path), "needs the column 'reward'"),
+        (lambda path: path.unlink(), "no turns of a round flat_grpo/seed0/round02 yet"),
+    ],
+)
+def test_turns_that_are_gone_half_made_or_of_another_schema_are_one_line(own, harm, line):
+    made, viewer = own
+    assert viewer.rollout("synthetic", world.ROUND, EVIL)
+    harm(Path(made.layout.path("turns", world.KEYS)))
+    for make in (viewer.round, viewer.group, viewer.rollout):
+        with pytest.raises(UserError) as caught:
+            make("synthetic", world.ROUND, EVIL)
+        if make == viewer.round:
+            assert line in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert viewer.round("synthetic", "random_credit/seed0/round02", {})
+    assert settled(viewer)
+
+
+def test_a_half_written_configuration_is_one_line_and_comes_back(own):
+    made, viewer = own
+    path = made.folder / "config.json"
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    with pytest.raises(UserError, match=r"config.json: not valid JSON"):
+        viewer.experiment("synthetic")
+    path.write_text(whole)
+    assert settled(viewer)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_one_line(own):
+    made, viewer = own
+    Path(made.layout.path("credits", world.KEYS)).chmod(0)
+    assert "Permission denied" in viewer.round("synthetic", world.ROUND, {})
+    Path(made.layout.path("turns", world.KEYS)).chmod(0)
+    with pytest.raises((UserError, OSError)):
+        viewer.round("synthetic", world.ROUND, {})
+
+
+def test_names_that_are_not_there_are_told_with_the_nearest(viewer):
+    for call, line in (
+        (lambda: viewer.experiment("syntetic"), "nothing here is called 'syntetic' (did you mean 'synthetic'?)"),
+        (lambda: viewer.round("synthetic", "flat_grpo/seed0/round99", {}), "no turns of a round"),
+        (
+            lambda: viewer.rollout("synthetic", world.ROUND, {"group": "game-0", "rollout": "x"}),
+            "there is no rollout x",
+        ),
+        (lambda: viewer.group("synthetic", world.ROUND, {"group": "x"}), "there is no group x"),
+        (lambda: viewer.trail("synthetic", {}), "no report yet"),
+    ):
+        with pytest.raises(Absent) as caught:
+            call()
+        assert line in str(caught.value)
+
+
+# --------------------------------------------------------------- compare, trail
+
+
+def test_two_methods_are_compared_on_the_turns_where_they_differ_most(made, files, viewer):
+    found = compare.methods(files, "gigpo", "scpo")
+    both = [tables.read(made.tables.credits[name]).to_pandas() for name in ("gigpo", "scpo")]
+    joined = both[0].merge(both[1], on=list(tables.KEYS), suffixes=("_a", "_b"))
+    scales = [np.quantile(frame["advantage"].abs(), 0.95) for frame in both]
+    apart = (joined["advantage_a"] / scales[0] - joined["advantage_b"] / scales[1]).abs()
+    assert found.count == len(joined)
+    assert found.correlation == pytest.approx(np.corrcoef(joined["advantage_a"], joined["advantage_b"])[0, 1])
+    shown = [abs(row.a - row.b) for row in found.turns]
+    np.testing.assert_allclose(shown, sorted(apart, reverse=True)[: compare.MOST])
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    for link in nonempty(links(text, "/rollout/")):
+        assert "#t" in link
+    with pytest.raises(UserError, match="nothing has no credit here; those that have: flat_grpo, gigpo, scpo"):
+        compare.methods(files, "nothing", "scpo")
+
+
+def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, viewer):
+    settled(viewer)
+    text = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round01", "b": "random_credit/seed0/round03"})
+    frames = [
+        tables.read(made.layout.path("evals", method=method, seed=0, round=round_)).to_pandas()
+        for method, round_ in (("flat_grpo", 1), ("random_credit", 3))
+    ]
+    won = [frame.groupby("task_id")["success"].sum() for frame in frames]
+    other = pd.concat(won, axis=1, keys=["a", "b"]).dropna()
+    for task, row in other.iterrows():
+        assert (f"<td>{task}</td>" in text) == (row["a"] != row["b"])
+
+
+def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path):
+    from tests.results import synthetic
+    from turncredit.views.report.report import report
+
+    experiment = synthetic.experiment(("flat_grpo", "random_credit"), rounds=3, games=8)
+    folder = synthetic.make(tmp_path / "results", experiment)
+    report(experiment=experiment, results=folder, out=folder / "report")
+    viewer = Viewer(sources.sources_of([folder]))
+    layout = sources.experiment_called(viewer.found, "synthetic").layout
+    numbers = trail.numbers(layout)
+    listed = viewer.trail("synthetic", {})
+    assert len(links(listed, "/trail/")) == len(numbers) > 10
+    with_files = [one for one in numbers if "*" not in one.path]
+    for one in nonempty(with_files[:: max(1, len(with_files) // 12)]):
+        files, _ = trail.files_of(layout, one.path)
+        assert files, one.path
+        text = viewer.trail("synthetic", {"table": one.table, "row": one.row, "column": one.column, "run": "1"})
+        assert f"{one.value:.6g}".replace("-", "−") in text or f"{one.value:.6g}" in text
+        for link in nonempty(links(text, "/trail/synthetic\\?file"))[:2]:
+            path = link.partition("file=")[2].replace("%2F", "/")
+            assert one in trail.read_from(layout, path)
+            back = viewer.trail("synthetic", {"file": path})
+            assert one.column in back
+
+
+def test_the_trail_follows_what_jobs_read(made, tmp_path):
+    folder = tmp_path / "results" / "synthetic"
+    shutil.copytree(made.folder, folder)
+    layout = sources.Experiments("synthetic", folder).layout
+    keys = {"policy": "flat_grpo", "method": "flat_grpo", "seed": 0, "round": 2}
+    world.described(
+        layout, "credit", keys, {"turns": f"results/synthetic/rollouts/{world.ROUND}/turns.parquet", "x": "/etc/passwd"}
+    )
+    credit = trail.located(layout, f"rollouts/{world.ROUND}/credits/flat_grpo.parquet")
+    pq_path = credit.path
+    tables.write(
+        tables.read(pq_path),
+        pq_path,
+        "credits",
+        {**pages_world.MADE_BY, "stage": "credit", "config": {"api_key": "s3cret"}},
+    )
+    first, second = trail.lineage(layout, [credit])
+    assert [one.artifact for one in first[0]] == ["credits"]
+    assert [one.path for one in second[0]] == [f"rollouts/{world.ROUND}/turns.parquet"]
+    assert first[0][0].turns == world.ROUND
+    assert "s3cret" not in first[0][0].config
+    for path in ("/etc/passwd", "../other/config.json", "logs/x.log", "rollouts"):
+        with pytest.raises(Absent):
+            trail.located(layout, path)
+
+
+# --------------------------------------------------------------- export
+
+
+def test_an_export_stays_within_its_size_and_says_what_is_left_out(made, tmp_path):
+    whole = export(Viewer(sources.sources_of([made.results])), tmp_path / "whole", rounds=[], count=4, megabytes=50)
+    limit = 0.6 * whole[1] / 1e6
+    pages, size, dropped = export(
+        Viewer(sources.sources_of([made.results])), tmp_path / "part", rounds=[], count=4, megabytes=limit
+    )
+    assert size <= limit * 1e6
+    assert pages + dropped == whole[0]
+    assert dropped > 0
+    found = {path.name for path in (tmp_path / "part").glob("*.html")}
+    for name in found:
+        for link in links((tmp_path / "part" / name).read_text(), "[a-z]"):
+            assert link in found
+    with pytest.raises(UserError, match=r"--max-size .*: the lists of rollouts alone are larger"):
+        export(Viewer(sources.sources_of([made.results])), tmp_path / "none", rounds=[], count=4, megabytes=0.001)
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_export_replaces_its_own_folder_and_no_other(made, tmp_path):
+    out = tmp_path / "out"
+    for _ in range(2):
+        export(Viewer(sources.sources_of([made.results])), out, rounds=[world.ROUND], count=1, megabytes=50)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("x")
+    with pytest.raises(UserError, match="exists and was not written by this command"):
+        export(Viewer(sources.sources_of([made.results])), other, rounds=[], count=1, megabytes=50)
+    assert (other / "mine.txt").read_text() == "x"
+    with pytest.raises(Absent, match="no turns of a round nothing"):
+        export(Viewer(sources.sources_of([made.results])), other / "x", rounds=["nothing"], count=1, megabytes=50)

@@ -1,0 +1,87 @@
+"""Learning curves as SVG that stretches to the width of its place, and the colours of methods as the style has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from turncredit.views.looks import PAGE_COLOURS, Look, looks
+
+WIDE, TALL = 600, 220
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the legend: a method, its mean over seeds at the last round, and its look as CSS."""
+
+    name: str
+    last: str
+    colour: str
+    dash: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture with the ends of its axes in words; `starts` are the levels of warm starts."""
+
+    title: str
+    picture: Markup
+    top: str
+    rounds: int
+    curves: list[Curve]
+    starts: list[tuple[str, str]]
+
+
+def chart(
+    title: str,
+    points: Mapping[str, Mapping[int, Sequence[float]]],
+    rounds: int,
+    marks: Mapping[str, float],
+    methods: Sequence[str],
+) -> Chart | None:
+    """A line for each method: the mean over seeds (`points`: method -> round -> one number per seed). None without any.
+
+    `marks` are levels before the first round: success of warm starts.
+    """
+    if not any(points.values()):
+        return None
+    style = looks(methods)
+    means = {name: {at: sum(x) / len(x) for at, x in of.items()} for name, of in points.items() if of}
+    highest = max([value for of in means.values() for value in of.values()] + [*marks.values()])
+    top = min(1.0, max(0.1, -(-highest // 0.1) / 10))
+
+    def x(round_: float) -> float:
+        return round(WIDE * (round_ / max(rounds, 1)), 1)
+
+    def y(value: float) -> float:
+        return round(TALL - (TALL - 4) * min(value / top, 1.0) - 2, 1)
+
+    parts = [f'<path class="grid" d="M0 {y(0)}H{WIDE}M0 {y(top / 2)}H{WIDE}M0 {y(top)}H{WIDE}"/>']
+    for value in marks.values():
+        parts.append(f'<path class="start" d="M0 {y(value)}H{WIDE}"/>')
+    for name, of in means.items():
+        colour, dash = _css(style[name])
+        steps = " ".join(f"{x(at)},{y(value)}" for at, value in sorted(of.items()))
+        dots = "".join(f"M{x(at)} {y(value)}h0" for at, value in of.items()) if len(of) < 3 else ""
+        parts.append(
+            f'<polyline class="curve" points="{steps}" style="stroke:{colour};stroke-dasharray:{dash}">'
+            f"<title>{Markup.escape(name)}</title></polyline>"
+            + (f'<path class="dot" d="{dots}" style="stroke:{colour}"/>' if dots else "")
+        )
+    picture = Markup(
+        f'<svg class="curves" role="img" aria-label="{Markup.escape(title)}" viewBox="0 0 {WIDE} {TALL}" '
+        f'preserveAspectRatio="none">{"".join(parts)}</svg>'
+    )
+    last = {name: of[max(of)] for name, of in means.items()}
+    ranked = sorted(last, key=lambda name: -last[name])
+    curves = [Curve(name, f"{100 * last[name]:.0f}%", *_css(style[name])) for name in ranked]
+    starts = [(name, f"{100 * value:.0f}%") for name, value in marks.items()]
+    return Chart(title, picture, f"{100 * top:.0f}%", rounds, curves, starts)
+
+
+def _css(look: Look) -> tuple[str, str]:
+    """A look's colour as a variable of the style sheet, and its dashes for SVG."""
+    dash = "none" if isinstance(look.dash, str) else " ".join(f"{2 * length:g}" for length in look.dash[1])
+    return PAGE_COLOURS[look.colour], dash

@@ -1,0 +1,403 @@
+"""The rollouts of a round as a list that is filtered, sorted and cut into pages by DuckDB, over the Parquet files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+
+from turncredit.data import tables
+from turncredit.errors import UserError
+from turncredit.views import sql_views
+from turncredit.views.pages.data import FULL_COLOUR, scale_of
+from turncredit.views.show.find import Files
+from turncredit.views.sql import one_line, writes
+
+#: Rollouts on a page.
+PAGE = 50
+#: Memory and seconds that a query may use.
+MEMORY, PATIENCE = "192MB", 10.0
+#: Texts of turns in which a filter looks.
+TEXTS = ("goal", "observation", "action", "response_text", "next_observation")
+#: The columns of the list by which it can be sorted, and whether the largest come first.
+SORTS = {
+    "order": False,
+    "rollout": False,
+    "success": True,
+    "turns": True,
+    "return": True,
+    "invalid": True,
+    "family": False,
+    "credit": True,
+    "truth": True,
+}
+VIEWS = ("rollouts", "turns", "credits", "branches", "labels")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which rollouts are listed, and in which order; empty texts restrict nothing.
+
+    text      found in a goal, observation, action or response, without regard to case
+    outcome   `won` or `lost`
+    shortest, longest   numbers of turns
+    invalid   the smallest share of invalid actions, in percent
+    where     a condition in SQL on the view `rollouts`
+    sort      one of `SORTS`, with a `-` before it for the opposite order
+    """
+
+    text: str = ""
+    outcome: str = ""
+    family: str = ""
+    shortest: str = ""
+    longest: str = ""
+    invalid: str = ""
+    where: str = ""
+    sort: str = "order"
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filter:
+        """The filter in an address; what it does not know is left out."""
+        given = {name: query[name].strip() for name in cls.__dataclass_fields__ if query.get(name, "").strip()}
+        if given.get("sort", "order").lstrip("-") not in SORTS:
+            del given["sort"]
+        return cls(**given)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What an address says of it: only what is not the default."""
+        default = Filter()
+        mine = {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {name: value for name, value in mine.items() if value != getattr(default, name)}
+
+
+class Listed(NamedTuple):
+    """A rollout in the list; `credit` and `truth` are its turns' advantages, None without any."""
+
+    group: str
+    rollout: str
+    success: bool
+    turns: int
+    result: float | None
+    invalid: float | None
+    family: str
+    goal: str
+    credit: np.ndarray | None = None
+    truth: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the list.
+
+    total, won, of_all   rollouts that the filter lets through, the successes among them, and all there are
+    scales               the size of credit, and of the truth, in full colour
+    problems             a line for each file or condition that could not be used
+    """
+
+    rows: list[Listed]
+    total: int
+    won: int
+    of_all: int
+    families: list[str]
+    methods: list[str]
+    columns: set[str]
+    scales: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Neighbours(NamedTuple):
+    """The rollouts before and after one, by group and name; how many there are, and its place among them from 1 on."""
+
+    before: tuple[str, str] | None
+    after: tuple[str, str] | None
+    place: int
+    total: int
+
+
+@contextmanager
+def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyConnection, set[str]]]:
+    """A connection with the views `VIEWS` of a round, that reads these files and nothing else; the turns' columns.
+
+    Raises UserError if the turns cannot be read. Any other file that cannot be read adds a line to `problems`.
+    """
+    connection = sql_views.open_connection(MEMORY)
+    timer = threading.Timer(PATIENCE, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        columns = _columns(files.turns)
+        absent = [name for name in (*tables.KEYS, "reward") if name not in columns]
+        if absent:
+            raise UserError(f"{files.turns}: a table of turns needs the column '{absent[0]}', which is missing")
+        about = {
+            "credits": [(path, path.stem) for path in files.credits],
+            "branches": [(files.branches, "")] if files.branches else [],
+            "labels": [(path, path.stem) for path in files.labels],
+        }
+        reads = [files.turns]
+        connection.execute(
+            f"CREATE VIEW turns AS SELECT * FROM read_parquet({sql_views.quoted(str(files.turns))}, "
+            "file_row_number = true)"
+        )
+        for view, given in about.items():
+            parts = []
+            for path, name in given:
+                try:
+                    parts.append(_part(path, view, name))
+                    reads.append(path)
+                except (UserError, OSError) as error:
+                    problems.append(str(error))
+            if parts:
+                connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
+        connection.execute(f"CREATE VIEW rollouts AS {_rollouts(columns)}")
+        sql_views.restrict(connection, [], reads)
+        yield connection, columns
+    except duckdb.InterruptException:
+        raise UserError(f"the query took longer than {PATIENCE:.0f} seconds and was stopped; ask for less") from None
+    except duckdb.Error as error:
+        raise UserError(f"{files.turns}: {one_line(str(error), VIEWS)}") from None
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _columns(path: Path) -> set[str]:
+    tables.metadata(path)  # says what is wrong with a file that cannot be read
+    return set(pq.read_schema(path).names)
+
+
+def _part(path: Path, view: str, name: str) -> str:
+    columns = _columns(path)
+    wanted = {"credits": "advantage", "branches": "advantage_true", "labels": "group_id"}[view]
+    if wanted not in columns:
+        raise UserError(f"{path}: no column '{wanted}', so it is not a table of {view}; it is left out")
+    named = {"credits": "method", "labels": "judge"}.get(view)
+    added = f"{sql_views.quoted(name)} AS {named}, " if named and named not in columns else ""
+    return f"SELECT {added}* FROM read_parquet({sql_views.quoted(str(path))})"
+
+
+def _rollouts(columns: set[str]) -> str:
+    """The view `rollouts`: one row for each, from its turns."""
+    success = "coalesce(bool_or(success), false)" if "success" in columns else "coalesce(sum(reward), 0) > 0"
+    parts = {
+        "success": success,
+        "turns": "count(*)",
+        '"return"': "sum(reward)",
+        "invalid": "avg((NOT valid)::INT)" if "valid" in columns else "NULL::DOUBLE",
+        "family": "any_value(family)" if "family" in columns else "NULL::VARCHAR",
+        "goal": "arg_min(goal, turn)" if "goal" in columns else "NULL::VARCHAR",
+        '"order"': "min(file_row_number)",
+    }
+    text = ", ".join(f"{sql} AS {name}" for name, sql in parts.items())
+    ids = "group_id::VARCHAR AS group_id, rollout_id::VARCHAR AS rollout_id"
+    return f"SELECT {ids}, {text} FROM turns GROUP BY group_id, rollout_id"
+
+
+def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = None, size: int = PAGE) -> Page:
+    """A page of the rollouts that the filter lets through, with the credit of `method` (by default the first there is).
+
+    Raises UserError if the turns cannot be read.
+    """
+    problems: list[str] = []
+    with opened(files, problems) as (connection, columns):
+        there = _there(connection)
+        methods = [path.stem for path in files.credits] if "credits" in there else []
+        if "credits" in there:
+            found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
+            methods = [name for name in methods if name in found] + sorted(found - {*methods})
+        method = method if method in methods else next(iter(methods), None)
+        text, values = _selected(connection, wanted, columns, there, method, problems)
+        total, won = connection.execute(f"SELECT count(*), count(*) FILTER (success) FROM ({text})", values).fetchone()
+        rows = connection.execute(
+            f'SELECT group_id, rollout_id, success, turns, "return", invalid, family, goal FROM ({text}) '
+            f"ORDER BY place LIMIT {size} OFFSET {page * size}",
+            values,
+        ).fetchall()
+        of_all = connection.execute("SELECT count(*) FROM rollouts").fetchone()[0]
+        families = connection.execute(
+            "SELECT DISTINCT family FROM rollouts WHERE family IS NOT NULL ORDER BY 1 LIMIT 60"
+        ).fetchall()
+        drawn, scales = {}, {}
+        for name, column, view in (("credit", "advantage", "credits"), ("truth", "advantage_true", "branches")):
+            if view in there and (name == "truth" or method is not None):
+                drawn[name], scales[name] = _strips(
+                    connection, view, column, rows, method if name == "credit" else None
+                )
+    none: dict[tuple[str, str], dict[int, float]] = {}
+    return Page(
+        rows=[
+            Listed(*row, *(_in_order(drawn.get(name, none).get(row[:2]), row[3]) for name in ("credit", "truth")))
+            for row in ((*row[:6], row[6] or "", row[7] or "") for row in rows)
+        ],
+        total=total,
+        won=won,
+        of_all=of_all,
+        families=[name for (name,) in families],
+        methods=methods,
+        columns=columns,
+        scales=scales,
+        problems=problems,
+    )
+
+
+def credited(files: Files) -> list[str]:
+    """The methods that have credit in a round, the run's own first."""
+    with opened(files, []) as (connection, _):
+        if "credits" not in _there(connection):
+            return []
+        found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
+    named = [path.stem for path in files.credits]
+    return [name for name in named if name in found] + sorted(found - {*named})
+
+
+def _there(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """The views that there are."""
+    return {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+
+
+def neighbours(files: Files, wanted: Filter, group: str, rollout: str, method: str | None = None) -> Neighbours | None:
+    """The rollouts beside one in the filtered list; None where the filter does not let it through."""
+    with opened(files, []) as (connection, columns):
+        there = _there(connection)
+        text, values = _selected(connection, wanted, columns, there, method, [])
+        row = connection.execute(
+            "SELECT * FROM (SELECT group_id, rollout_id, place, count(*) OVER () AS total, "
+            "lag(group_id) OVER near, lag(rollout_id) OVER near, lead(group_id) OVER near, lead(rollout_id) OVER near "
+            f"FROM ({text}) WINDOW near AS (ORDER BY place)) WHERE group_id = ? AND rollout_id = ?",
+            [*values, group, rollout],
+        ).fetchone()
+    if row is None:
+        return None
+    _, _, place, total, *around = row
+    before, after = tuple(around[:2]), tuple(around[2:])
+    return Neighbours(before if before[0] is not None else None, after if after[0] is not None else None, place, total)
+
+
+def among(chosen: Sequence[tuple[str, str]], ids: tuple[str, str]) -> Neighbours | None:
+    """The rollouts beside one in a list of those that have a page; None if it is not among them."""
+    if ids not in chosen:
+        return None
+    place = list(chosen).index(ids)
+    before, after = chosen[place - 1] if place else None, next(iter(chosen[place + 1 :]), None)
+    return Neighbours(before, after, place + 1, len(chosen))
+
+
+def _selected(
+    connection: duckdb.DuckDBPyConnection,
+    wanted: Filter,
+    columns: set[str],
+    there: set[str],
+    method: str | None,
+    problems: list[str],
+) -> tuple[str, list[Any]]:
+    """The rollouts that the filter lets through with their `place` in its order, as SQL, and the values in it."""
+    conditions, values = _conditions(wanted, columns, problems)
+    if wanted.where:
+        try:
+            connection.register("chosen", _chosen(connection, wanted.where))
+            conditions.append("(group_id, rollout_id) IN (SELECT (group_id, rollout_id) FROM chosen)")
+        except UserError as error:
+            problems.append(str(error))
+    name = wanted.sort.lstrip("-")
+    downward = SORTS[name] != wanted.sort.startswith("-")
+    key, before = _key(name, there, method)
+    values = [*before, *values]
+    condition = " AND ".join(conditions) or "true"
+    direction = "DESC" if downward else "ASC"
+    text = (
+        f'SELECT *, row_number() OVER (ORDER BY {key} {direction} NULLS LAST, "order") AS place '
+        f"FROM rollouts WHERE {condition}"
+    )
+    return text, values
+
+
+def _key(name: str, there: set[str], method: str | None) -> tuple[str, list[Any]]:
+    """What the list is sorted by, as SQL, and the values in it: the largest size of a rollout's credit, or a column."""
+    of_rollout = "t.group_id::VARCHAR = rollouts.group_id AND t.rollout_id::VARCHAR = rollouts.rollout_id"
+    if name == "credit":
+        known = "credits" in there and method is not None
+        largest = f"(SELECT max(abs(t.advantage)) FROM credits AS t WHERE t.method = ? AND {of_rollout})"
+        return (largest, [method]) if known else ('"order"', [])
+    if name == "truth":
+        largest = f"(SELECT max(abs(t.advantage_true)) FROM branches AS t WHERE {of_rollout})"
+        return (largest if "branches" in there else '"order"'), []
+    return ("(group_id, rollout_id)" if name == "rollout" else f'"{name}"'), []
+
+
+def _conditions(wanted: Filter, columns: set[str], problems: list[str]) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+    texts = [name for name in TEXTS if name in columns]
+    if wanted.text and texts:
+        of_turn = f"lower(concat_ws(' ', {', '.join(texts)}))"
+        conditions.append(
+            "(group_id, rollout_id) IN (SELECT (group_id::VARCHAR, rollout_id::VARCHAR) FROM turns "
+            f"WHERE contains({of_turn}, lower(?)))"
+        )
+        values.append(wanted.text)
+    if wanted.outcome in ("won", "lost"):
+        conditions.append("success" if wanted.outcome == "won" else "NOT success")
+    if wanted.family:
+        conditions.append("family = ?")
+        values.append(wanted.family)
+    for name, sql, share in (
+        ("shortest", "turns >= ?", 1),
+        ("longest", "turns <= ?", 1),
+        ("invalid", "invalid >= ?", 100),
+    ):
+        if given := getattr(wanted, name):
+            try:
+                values.append(float(given) / share)
+                conditions.append(sql)
+            except ValueError:
+                problems.append(f"{name}: '{given}' is not a number")
+    return conditions, values
+
+
+def _chosen(connection: duckdb.DuckDBPyConnection, where: str) -> Any:
+    """The ids of the rollouts for which the user's condition holds. Raises UserError with one line."""
+    try:
+        statements = connection.extract_statements(f"SELECT group_id, rollout_id FROM rollouts WHERE (\n{where}\n)")
+        if len(statements) != 1 or writes(statements[0]) is not None:
+            raise UserError("where: give one condition, such as turns > 5 AND NOT success")
+        return connection.sql(statements[0].query).to_arrow_table()
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error as error:
+        raise UserError(f"where: {one_line(str(error), VIEWS)}") from None
+
+
+def _strips(
+    connection: duckdb.DuckDBPyConnection, view: str, column: str, rows: Sequence[tuple], method: str | None
+) -> tuple[dict[tuple[str, str], dict[int, float]], float]:
+    """Each listed rollout's numbers by turn, and the size in full colour over the whole round."""
+    of_method, values = ("WHERE method = ?", [method]) if method is not None else ("", [])
+    found = connection.execute(
+        f"SELECT quantile_cont(abs({column}), {FULL_COLOUR}), max(abs({column})) FROM {view} {of_method}", values
+    ).fetchone()
+    ids = [row[1] for row in rows]
+    both = "WHERE" if not of_method else f"{of_method} AND"
+    numbers: dict[tuple[str, str], dict[int, float]] = {}
+    for group, rollout, turn, value in connection.execute(
+        f"SELECT group_id::VARCHAR, rollout_id::VARCHAR, turn, {column} FROM {view} "
+        f"{both} rollout_id::VARCHAR IN (SELECT unnest(?::VARCHAR[]))",
+        [*values, ids],
+    ).fetchall():
+        numbers.setdefault((group, rollout), {})[turn] = value
+    return numbers, scale_of(*(float(size or 0.0) for size in found))
+
+
+def _in_order(numbers: dict[int, float] | None, turns: int) -> np.ndarray | None:
+    """Numbers by turn as an array over all turns of a rollout, NaN where there is none."""
+    if numbers is None:
+        return None
+    given = (numbers.get(turn) for turn in range(turns))
+    return np.array([np.nan if value is None else float(value) for value in given])
