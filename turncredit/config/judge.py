@@ -40,6 +40,9 @@ class JudgeConfig(Closed):
     thinking: bool | None = Field(
         True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
     )
+    chat_template: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="further settings of the model's chat template, such as reasoning_effort"
+    )
     evidence: bool = Field(
         True, description="whether the answer must give evidence before its label; false is TRIAGE's 'no evidence'"
     )
@@ -63,6 +66,12 @@ class JudgeConfig(Closed):
             raise ValueError("base_url must be an address such as http://127.0.0.1:8000/v1")
         if parts.username or parts.password or parts.query:
             raise ValueError("base_url must not contain a key or a password; name the key's variable in api_key_env")
+        return self
+
+    @model_validator(mode="after")
+    def _thinking_has_a_key(self) -> JudgeConfig:
+        if "enable_thinking" in self.chat_template:
+            raise ValueError("chat_template: enable_thinking is set by the key thinking; write thinking: true or false")
         return self
 
     @model_validator(mode="after")
@@ -92,4 +101,5 @@ def decides(config: JudgeConfig) -> dict[str, Any]:
     keys = {"kind", "window"}
     if config.kind == "llm":
         keys |= {"model", "thinking", "evidence", "temperature", "max_tokens", "structured"}
+        keys |= {"chat_template"} if config.chat_template else set()  # labels of before stay valid
     return config.model_dump(mode="json", include=keys)

@@ -200,8 +200,11 @@ class _Asking:
             "temperature": self.config.temperature,
             "max_tokens": self.config.max_tokens,
         }
+        settings = dict(self.config.chat_template)
         if self.config.thinking is not None:
-            body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
+            settings["enable_thinking"] = self.config.thinking
+        if settings:
+            body["chat_template_kwargs"] = settings
         if with_schema:
             schema = answer_schema(self.ask, self.config.evidence)
             named = {"name": f"turn_{self.ask}", "schema": schema, "strict": True}

@@ -150,9 +150,9 @@ def _by_model(
 
 def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
     """The cache's key for each window, and the question behind each distinct key."""
-    decoding = json.dumps(
-        config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
-    )
+    keys = {"temperature", "max_tokens", "thinking", "structured"}
+    keys |= {"chat_template"} if config.chat_template else set()
+    decoding = json.dumps(config.model_dump(include=keys), sort_keys=True)
     key_N, questions = [], {}
     for window in asked:
         version = prompt_version(ask, rubric_of(window.env), config.evidence)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
+from turncredit.pipeline import slurm
 from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
@@ -49,7 +50,10 @@ class Failure(NamedTuple):
 
 @contextmanager
 def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[None]:
-    """Record the failure of the job that runs in the block, of the experiment in `results`; forget an earlier one."""
+    """Record how the job that runs in the block ends, of the experiment in `results`; forget an earlier failure.
+
+    A success is noted only in a Slurm job.
+    """
     forget(rule, wildcards, results)
     try:
         yield
@@ -59,6 +63,7 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
         with suppress(OSError):  # what failed may be the disk
             write_json(_path(rule, wildcards, results), failure._asdict())
         raise
+    slurm.note_success(FOLDER.parent)
 
 
 def label(rule: str, wildcards: Mapping[str, str]) -> str:
