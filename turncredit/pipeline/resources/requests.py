@@ -14,7 +14,7 @@ from turncredit.pipeline.playing import plays
 from turncredit.pipeline.resources.assumed import A100, HOST, REQUEST, TYPICAL
 from turncredit.pipeline.resources.gpu_time import longest
 from turncredit.pipeline.resources.memory import need
-from turncredit.pipeline.resources.work import contexts, mean_response, rebuilds_context, round_turns, saved
+from turncredit.pipeline.resources.work import contexts, round_turns, saved
 from turncredit.policy.shapes import BYTES
 
 _FINER = "train with LoRA (policy.lora), or in bfloat16 (policy.train_dtype, policy.moments_dtype)"
@@ -140,9 +140,8 @@ def disk(plan: Plan) -> dict[str, float]:
     length, turns = contexts(experiment, model), round_turns(experiment, model)
     samplings = len(plan.samplings) * len(experiment.seeds)
     sampled_rounds = runs * max(0, rounds - 1) + samplings
-    read = length.mean if rebuilds_context(experiment) else TYPICAL.observation + mean_response(experiment)
     # Ids, log-probabilities and texts of a turn; a number a method for its credit.
-    a_turn = 4 * read + 8 * mean_response(experiment) + 2000
+    a_turn = 4 * length.whole / (TYPICAL.turns * length.turns) + 8 * length.response + 2000
     learned = [name for name in experiment.trained() if plan.learns(name)]
     hiddens = len(learned) * len(experiment.seeds) * rounds * turns * TYPICAL.turns * model.hidden * 2
     sizes = {
