@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit.config import from_mapping
-from turncredit.config.judge import JudgeConfig
+from turncredit.config.judge import JudgeConfig, ServeConfig
 from turncredit.errors import UserError
 from turncredit.judges import client
 from turncredit.judges.label import costs, label_turns
@@ -226,6 +226,12 @@ def test_no_more_requests_than_allowed_are_in_flight(server: ChatServer, llm: Ll
     server.behave = lambda handler, *_: slow(0.03)(handler)
     label_turns(turns_table(10, 4), llm(concurrency=5), cache=tmp_path)
     assert server.most_in_flight == 5
+
+
+def test_a_server_of_the_jobs_own_gets_as_many_requests_as_vllm_takes_at_once(llm: Llm) -> None:
+    served = ServeConfig(python="python")
+    assert [llm(serve=serve).in_flight for serve in (None, served)] == [64, 256]
+    assert llm(serve=served, concurrency=5).in_flight == 5
 
 
 def test_answers_are_asked_for_under_a_schema_and_without_one_where_the_server_has_none(

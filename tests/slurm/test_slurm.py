@@ -142,7 +142,7 @@ def test_a_preempted_job_runs_again_without_using_up_a_retry(pipeline, folder, s
     """In the partition `cpu` Slurm ends a preempted job for good, in `requeued` it puts it back into its queue."""
     asked = f"resources={{rounds: {{slurm_partition: {partition}}}}}"
     process = started(pipeline, folder, slurm, "granularity=round", asked, "--retries", "0")
-    assert wait_for(lambda: running_rounds(slurm), 300)
+    assert wait_for(lambda: running_rounds(slurm), 900)
     preempted = running_rounds(slurm)
     time.sleep(3)
     urgent = ("--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")

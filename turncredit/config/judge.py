@@ -52,11 +52,18 @@ class JudgeConfig(Closed):
         "auto", description="JSON-schema decoding; auto: where the server has it and thinking is off"
     )
     window: int = Field(MOST_WINDOW, ge=0, le=MOST_WINDOW, description="turns shown before, and after, the judged one")
-    concurrency: int = Field(64, ge=1, le=1024, description="requests in flight")
+    concurrency: int | None = Field(
+        None, ge=1, le=1024, description="requests in flight; null: 256 at a server that the job starts, else 64"
+    )
     timeout: float = Field(180.0, gt=0, description="seconds for one request")
     attempts: int = Field(5, ge=1, description="tries of one request before its label is recorded as missing")
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: a server of the job's own, on a GPU of its own, answers as many as vLLM takes at once."""
+        return self.concurrency or (64 if self.serve is None else 256)
 
     # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")

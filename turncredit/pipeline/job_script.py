@@ -142,7 +142,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         try:
             metrics = measured(described.stage, described.settings, described.output, work)
         except UserError as error:
-            line, status = f"{described.label}: {error}", failures.USER_ERROR
+            line, status = f"{described.label}: {error}", failures.status_of(error)
         except Exception as error:
             reason = in_one_line(error) if isinstance(error, OSError) else None
             if reason is None:

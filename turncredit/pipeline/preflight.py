@@ -23,6 +23,7 @@ from turncredit.config.stages import stages as every_stage
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import imports, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
+from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -378,6 +379,7 @@ CHECKS = (
 def check_gpu(stage: str, asked: int) -> None:
     """Raise UserError if a job sees fewer GPUs than it asked for: torch would silently compute on the CPU.
 
+    It is a NodeFault unless torch is the build for CPUs: another node may show its GPU.
     NVML is asked: CUDA's own count of devices would leave this process unable to fork one that uses a GPU.
     """
     if not asked or stage == "label":  # labels are computed by a server of their own
@@ -389,13 +391,14 @@ def check_gpu(stage: str, asked: int) -> None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     if torch.cuda.is_available():
         if asked > 1 and (seen := torch.cuda.device_count()) < asked:
-            raise UserError(
+            raise NodeFault(
                 f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
                 f"{visible}); mend the node, or give resources.{stage}.gpu as many as there are"
             )
         return
-    build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
-    raise UserError(
+    for_cpus = torch.version.cuda is None
+    build = "it is a build for CPUs" if for_cpus else f"a build for CUDA {torch.version.cuda}"
+    raise (UserError if for_cpus else NodeFault)(
         f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
         f"({build}; CUDA_VISIBLE_DEVICES: {visible}); mend the environment or the node, or set "
         f"resources.{stage}.gpu to 0"

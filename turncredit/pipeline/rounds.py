@@ -76,7 +76,7 @@ def _check_gpu(snakemake: Any) -> None:
     except UserError as error:
         line = f"{snakemake.rule}: {error}"
         print(line, file=sys.stderr, flush=True)
-        raise failures.JobFailed(failures.USER_ERROR, line, None) from None
+        raise failures.JobFailed(failures.status_of(error), line, None) from None
 
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:

@@ -87,7 +87,7 @@ def _judging(work: Work) -> float:
     shown = (2 * judge.window + 1) * (lengths.observation + lengths.action + TYPICAL.markup)
     longest = TYPICAL.response * judge.max_tokens
     answer = longest if judge.thinking else min(TYPICAL.answer, longest)
-    at_once = min(judge.concurrency, questions)
+    at_once = min(judge.in_flight, questions)
     held = TYPICAL.question + shown + answer / 2
     step = BYTES["bfloat16"] * model.parameters + model.cache(int(at_once * held), "bfloat16")
     decoded = math.ceil(questions / at_once) * answer * step / (A100.bandwidth * A100.decoded)
