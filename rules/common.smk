@@ -14,7 +14,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline import blocks, retries
+from turncredit.pipeline import blocks, preflight, retries
 from turncredit.data.yaml_files import CONFIG, read_mapping
 
 # While Snakemake plans, all objects stay alive, and looking for others is a fifth of the time of a large dry run
@@ -47,6 +47,24 @@ def checked_plan():
 
 PLAN = checked_plan()
 EXPERIMENT = PLAN.experiment
+
+
+def refuse_unknown_rules():
+    """End Snakemake with one line if an option names a rule that no experiment has: it would have no effect."""
+    given = workflow.resource_settings
+    for option, names in (
+        ("--set-resources", given.overwrite_resources),
+        ("--set-threads", given.overwrite_threads),
+    ):
+        try:
+            preflight.refuse_unknown_rules(option, names, EXPERIMENT.granularity)
+        except UserError as error:
+            print(f"turncredit: {error}", file=sys.stderr)
+            sys.exit(2)
+
+
+if workflow.is_main_process:
+    refuse_unknown_rules()
 #: Whether one job runs the stages of whole rounds (rules/rounds.smk).
 FUSED = EXPERIMENT.granularity != "stage"
 #: Environments for `--sdm conda`; ignored without that option.
@@ -133,7 +151,7 @@ def ask(stage, name):
     wanted = needs.resource(PLAN, stage)
     return {
         "mem_mb": memory(lambda _: wanted, name),
-        **needs.requested(wanted),
+        **needs.requested(wanted, EXPERIMENT.slurm(stage)),
         **(as_for(stage, name) if name != stage else {}),
     }
 
@@ -302,6 +320,5 @@ def ask_of_block():
     return {
         "mem_mb": memory(of_block, "rounds"),
         "runtime": lambda wildcards: of_block(wildcards).runtime,
-        "gpu": most,
-        **({"nodes": 1} if most > 1 else {}),
+        **needs.gpus_requested(most, EXPERIMENT.slurm("rounds")),
     }

@@ -13,11 +13,12 @@ from turncredit.pipeline import (
     loop,
     locks,
     preflight,
+    lost_jobs,
     retries,
     slurm,
     live_progress as watch,
 )
-from turncredit.pipeline.partitions import Asked
+from turncredit.pipeline.partitions import Asked, gpus_asked
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -72,6 +73,7 @@ def before_the_first_job():
             )
             slurm.without_job_step(executor())
             failures.record_what_slurm_says(executor(), str(PLAN.layout.root))
+            LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
@@ -123,16 +125,24 @@ def asked_by(job):
     given = job.resources.get
     cores = given("cpus_per_task") or job.threads
     memory = given("mem_mb") if not given("mem_mb_per_cpu") else 0
-    numbers = [given("gpu"), given("runtime"), memory, cores]
+    numbers = [gpus_asked(job.resources), given("runtime"), memory, cores]
     known = [number if isinstance(number, int) else 0 for number in numbers]
     return Asked(job.rule.name, str(given("slurm_partition") or ""), *known)
 
 
+#: With Slurm, what ends the wait for lost jobs, once jobs are submitted.
+LOST = []
+
+
 def restart_times(job):
-    """How often Snakemake tries a job again: never if it ended with a user's mistake."""
+    """How often Snakemake tries a job again: never if it ended with a user's mistake.
+
+    An attempt that Slurm preempted does not count.
+    """
     wildcards, results = dict(job.wildcards.items()), str(PLAN.layout.root)
     mistake = retries.is_users_mistake(job.rule.name, wildcards, results)
-    return 0 if mistake else job.rule.restart_times
+    preemptions = sum(lost.preemptions(job) for lost in LOST)
+    return 0 if mistake else job.rule.restart_times + preemptions
 
 
 onstart:

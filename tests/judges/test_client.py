@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit.config import from_mapping
-from turncredit.config.judge import JudgeConfig
+from turncredit.config.judge import JudgeConfig, ServeConfig
 from turncredit.errors import UserError
 from turncredit.judges import client
 from turncredit.judges.label import costs, label_turns
@@ -228,6 +228,12 @@ def test_no_more_requests_than_allowed_are_in_flight(server: ChatServer, llm: Ll
     assert server.most_in_flight == 5
 
 
+def test_a_server_of_the_jobs_own_gets_as_many_requests_as_vllm_takes_at_once(llm: Llm) -> None:
+    served = ServeConfig(python="python")
+    assert [llm(serve=serve).in_flight for serve in (None, served)] == [64, 256]
+    assert llm(serve=served, concurrency=5).in_flight == 5
+
+
 def test_answers_are_asked_for_under_a_schema_and_without_one_where_the_server_has_none(
     server: ChatServer, llm: Llm, tmp_path: Path
 ) -> None:
@@ -254,6 +260,18 @@ def test_thinking_is_switched_by_the_chat_template(
     assert body.get("chat_template_kwargs", {}).get("enable_thinking") is sent
     assert ("response_format" in body) is (not thinking)  # a grammar would forbid the thinking
     assert body["temperature"] == 0
+
+
+def test_further_settings_of_the_chat_template_are_sent_and_belong_to_the_answer(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    for settings in ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}):
+        label_turns(turns_table(1, 1), llm(chat_template=settings), cache=tmp_path)
+    sent = [body["chat_template_kwargs"] for body in server.requests]
+    assert sent == [
+        {"enable_thinking": False} | settings
+        for settings in ({}, *({"reasoning_effort": one} for one in ("low", "high")))
+    ]
 
 
 def test_the_same_window_in_several_rollouts_is_asked_about_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 import yaml
 
 from tests import tiny
+from turncredit.config.stages import stages
 from turncredit.data import tables
+from turncredit.pipeline import imports
 
 ROOT = Path(__file__).resolve().parents[2]
 APPTAINER = """#!/bin/sh
@@ -85,17 +87,55 @@ def test_an_image_has_all_of_the_workflows_files():
     assert needed <= set(apptainer)
 
 
-#: Comes with vLLM, in versions that it chooses; and what only the report, tracking and Snakemake itself import.
-WITH_VLLM = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "aiohttp"}
-NOT_IN_JOBS = {"matplotlib", "pygments", "mlflow-skinny", "sqlalchemy", "alembic", "snakemake-executor-plugin-slurm"}
+#: What comes with vLLM, in versions that it chooses (its requirements/common.txt and cuda.txt), and with Jinja.
+WITH_VLLM = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "huggingface_hub", "vllm", "markupsafe"}
+#: Distributions by the packages that they install, where the names differ.
+DISTRIBUTIONS = {"yaml": "pyyaml", "mlflow": "mlflow-skinny", "Stemmer": "pystemmer"}
+#: What stages and built-in environments need without importing it: SQLAlchemy's migrations for MLflow, a report's
+#: colours and Slurm's executor for Snakemake, a compiler for Triton and torch.compile.
+UNSEEN = {"alembic", "pygments", "snakemake-executor-plugin-slurm"}
+#: Environments that need packages that no list has: docs/environments says how to install them.
+OF_ENVIRONMENTS = {"alfworld", "fast_downward", "py4j", "scienceworld", "textworld"}
 
 
-def test_the_environment_with_vllm_has_what_the_stages_import():
-    """It installs the package itself without dependencies, because the package's transformers is not vLLM's."""
-    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    packages = {re.split(r"[<>=\[]", line)[0]: line for line in requires}
-    assert set(packages) >= WITH_VLLM | NOT_IN_JOBS
-    wanted = {line for name, line in packages.items() if name not in WITH_VLLM | NOT_IN_JOBS}
+def distribution(package: str) -> str:
+    return DISTRIBUTIONS.get(package, package).replace("_", "-").lower()
+
+
+def imported() -> set[str]:
+    """The packages that stages import, and the modules that they load by name: methods, agents, environments."""
+    by_name = ("credit", "agents", "envs", "judges")
+    files = [file for folder in by_name for file in (ROOT / "turncredit" / folder).rglob("*.py")]
+    names = {name for file in files for name in imports.names_in(file)}
+    of_stages = {package for stage in stages() for package in imports.packages(stage)}
+    return of_stages | {name for name in names if name not in {*sys.stdlib_module_names, "turncredit"}}
+
+
+def listed_with_vllm() -> dict[str, str]:
+    """The lines of the environment with vLLM, by distribution."""
     conda = yaml.safe_load((ROOT / "envs_conda/gpu-rollout.yaml").read_text())
-    there = set(next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)))
-    assert {line for line in there if not line.startswith("vllm==")} == wanted
+    lines = next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+    return {re.split(r"[<>=\[]", line)[0].lower(): line for line in lines}
+
+
+def test_the_environment_with_vllm_has_what_all_stages_import():
+    """It installs the package itself without dependencies, because the package's transformers is not vLLM's."""
+    needed = {distribution(name) for name in imported() - WITH_VLLM - OF_ENVIRONMENTS} | UNSEEN
+    assert needed <= listed_with_vllm().keys()
+    assert imported() >= OF_ENVIRONMENTS
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    every = [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
+    assert set(listed_with_vllm().values()) - {listed_with_vllm()["vllm"]} <= set(every)
+
+
+def test_the_core_environment_has_what_all_stages_import():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    locked = {line.split("==")[0] for line in lines if "==" in line} | {"torch"}
+    needed = {distribution(name) for name in imported() - {"vllm"} - OF_ENVIRONMENTS} | UNSEEN
+    assert needed <= locked
+
+
+def test_both_kinds_of_the_environment_with_vllm_bring_a_compiler():
+    conda = yaml.safe_load((ROOT / "envs_conda/gpu-rollout.yaml").read_text())
+    assert {"c-compiler", "cxx-compiler"} <= {entry for entry in conda["dependencies"] if isinstance(entry, str)}
+    assert "g++" in (ROOT / "containers/install.sh").read_text()

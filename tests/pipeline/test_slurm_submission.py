@@ -34,7 +34,7 @@ def run(snakemake, tmp_path) -> Callable[..., list[str]]:
 
     def submit(*arguments: str, **commands: str) -> list[str]:
         folder = tmp_path / "bin"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         nothing = dict.fromkeys(
             ("sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sacctmgr"), "#!/bin/sh\n"
         )
@@ -65,6 +65,27 @@ def test_a_job_that_is_no_task_of_an_array_starts_its_stage_without_a_step(run):
     calls = run("--", *GAMES, sbatch=REFUSES)
     assert len(calls) == 2
     assert all("--executor local" in call and "jobstep" not in call for call in calls)
+
+
+def test_what_the_configuration_asks_of_slurm_reaches_sbatch(run):
+    slurm = (
+        "slurm_partition: gpu, slurm_account: lab, slurm_qos: long, slurm_constraint: a100, slurm_extra: --exclusive"
+    )
+    (call,) = run(
+        *("--config", f"resources={{tasks: {{{slurm}}}}}", "--", GAMES[0]),
+        sbatch=REFUSES,
+        sacctmgr="#!/bin/sh\necho lab\n",
+    )
+    for option in ("-p gpu", "-A lab", "--qos=long", "-C a100", "--exclusive"):
+        assert f" {option} " in f"{call} ", call
+
+
+def test_a_misspelt_rule_is_refused_and_nothing_is_submitted(run):
+    for option, value in (("--set-resources", "rollouts:mem_mb=9000"), ("--set-threads", "rollouts=4")):
+        with pytest.raises(
+            AssertionError, match=f"turncredit: {option}: there is no rule 'rollouts' .did you mean 'roll"
+        ):
+            run(option, value, "--", GAMES[0], sbatch=REFUSES)
 
 
 SINFO = "#!/bin/sh\necho 'cpu*|(null)|1-00:00:00|64000|8'\necho 'gpu|gpu:a100:4|infinite|64000|8'\n"

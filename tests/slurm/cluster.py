@@ -46,6 +46,8 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 ReturnToService=2
 MinJobAge=7200
@@ -56,6 +58,8 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresP
 RealMemory=100000 Gres=gpu:a100:{gpus} State=UNKNOWN
 PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes={host} MaxTime=INFINITE State=UP
+PartitionName=requeued Nodes={host} MaxTime=INFINITE State=UP PreemptMode=REQUEUE
+PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=100
 """
 
 

@@ -19,6 +19,7 @@ from tests.pipeline.conftest import Pipeline
 from tests.pipeline.processes import wait_for
 from tests.slurm.cluster import Cluster, cluster, missing
 from turncredit.data import tables
+from turncredit.pipeline import slurm as slurm_jobs
 
 pytestmark = [
     pytest.mark.slurm,
@@ -95,6 +96,12 @@ def running(slurm: Cluster) -> list[str]:
     return [number for number, state in slurm.jobs().items() if state == "RUNNING"]
 
 
+def running_rounds(slurm: Cluster) -> list[str]:
+    """The ids of running jobs of rounds."""
+    lines = slurm.ask("squeue", "--noheader", "--states=running", "--format=%i %k").splitlines()
+    return [number for number, comment in map(str.split, lines) if comment.startswith("rule_rounds")]
+
+
 def lags(slurm: Cluster, folder: Path) -> list[float]:
     """Seconds from the end of each job to the line in which Snakemake says so."""
     ended = dict(
@@ -128,6 +135,24 @@ def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline
     slurm.ask("scancel", running(slurm)[0])
     finish(process, folder)
     assert len(same_tables(local, folder)) == NUMBER
+
+
+@pytest.mark.parametrize("partition", ["cpu", "requeued"])
+def test_a_preempted_job_runs_again_without_using_up_a_retry(pipeline, folder, slurm, local, partition):
+    """In the partition `cpu` Slurm ends a preempted job for good, in `requeued` it puts it back into its queue."""
+    asked = f"resources={{rounds: {{slurm_partition: {partition}}}}}"
+    process = started(pipeline, folder, slurm, "granularity=round", asked, "--retries", "0")
+    assert wait_for(lambda: running_rounds(slurm), 900)
+    preempted = running_rounds(slurm)
+    time.sleep(3)
+    urgent = ("--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")
+    slurm.ask("sbatch", "--wait", *urgent)
+    states = slurm.ask("squeue", "--noheader", "--states=all", "--format=%i %T")
+    print("preempted:", [line for line in states.splitlines() if line.split()[0] in preempted])
+    finish(process, folder)
+    assert len(same_tables(local, folder)) == NUMBER
+    counted = slurm_jobs.preempted(folder / ".snakemake", "results/tiny")
+    assert counted >= 1 if partition == "cpu" else counted == 0
 
 
 def test_stages_that_are_submitted_as_arrays_make_the_same_tables(pipeline, folder, slurm, local):

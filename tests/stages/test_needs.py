@@ -148,7 +148,7 @@ def test_a_pass_takes_less_memory_with_fewer_tokens_or_with_checkpointing():
     [("update", "update", {"tokens_per_pass": 262144}), ("rollout", "rollout", {"slots": 60, "tasks": 60})],
 )
 def test_a_method_that_takes_more_than_the_others_is_what_the_stage_asks_for(stage, section, more):
-    model = {**BIG, "policy": {"source": QWEN["1.5B"]}}
+    model = {**BIG, "policy": {"source": QWEN["1.5B"]}, "update": {"tokens_per_pass": 1024}}
     own = {"methods": ["flat_grpo", "mine"], "define": {"mine": {"base": "flat_grpo", section: more}}}
     usual, mine = (needs.need(plan_of(**{**model, **changes}), stage) for changes in ({}, own))
     assert mine.total > 1.2 * usual.total
@@ -189,8 +189,8 @@ def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where
 @pytest.mark.parametrize(("gpus", "nodes"), [(0, None), (1, None), (4, 1)])
 def test_a_job_with_several_gpus_asks_for_one_node(gpus, nodes):
     wanted = needs.resource(plan_of(resources={"update": {"gpu": gpus}}), "update")
-    assert needs.requested(wanted).get("nodes") == nodes
-    assert needs.requested(wanted)["gpu"] == gpus
+    assert needs.requested(wanted, {}).get("nodes") == nodes
+    assert needs.requested(wanted, {})["gpu"] == gpus
 
 
 def big_policy():
@@ -367,8 +367,9 @@ def test_there_is_advice_for_every_part_of_a_jobs_memory():
 
 
 def seven_billion(**resources):
-    """A round of 64 x 8 rollouts with 7B, of two methods, one of which reads them twice."""
-    own = {"methods": ["flat_grpo", "longer"], "define": {"longer": {"base": "flat_grpo", "update": {"epochs": 2}}}}
+    """A round of 64 x 8 rollouts with 7B, read 8 times by one method and 16 times by another."""
+    longer = {"longer": {"base": "flat_grpo", "update": {"epochs": 16}}}
+    own = {"methods": ["flat_grpo", "longer"], "define": longer, "update": {"epochs": 8}}
     policy = {**WAVES["policy"], "source": QWEN["7B"]}
     return plan_of(**{**PLAYS, **own, "policy": policy, "resources": resources})
 
@@ -499,8 +500,8 @@ def test_a_plan_needs_no_environment_that_only_jobs_do(monkeypatch, tmp_path):
 
 def test_the_plan_of_vineppo_says_how_much_more_its_rounds_take():
     def printed(method):
-        lines = lines_of(plan_of(**{**PLAYS, "methods": [method], "seeds": list(range(16))}))
+        lines = lines_of(plan_of(**{**PLAYS, "methods": [method], "seeds": list(range(64))}))
         line = next(line for line in lines if line.startswith("GPU hours: about "))
         return float(line.split()[3].rstrip(",").replace(",", ""))
 
-    assert printed("vineppo") > 5 * printed("flat_grpo") > 0
+    assert printed("vineppo") > 3 * printed("flat_grpo") > 0

@@ -58,7 +58,16 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_fails_before_its_work_and_is_n
 def test_on_a_node_of_slurm_hub_models_are_read_from_the_cache_alone(monkeypatch, variable, offline):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv(variable, "17")
-    job_script.without_network()
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    job_script.set_environment()
     found = os.environ.get("HF_HUB_OFFLINE")
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert found == offline
+
+
+def test_what_vllm_compiles_is_kept_in_the_working_folder_unless_it_is_told_otherwise(monkeypatch, tmp_path):
+    names = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "VLLM_NO_USAGE_STATS")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", {"TRITON_CACHE_DIR": "/scratch/triton"})
+    job_script.set_environment()
+    kept = str(tmp_path / ".snakemake/turncredit-compiled/vllm")
+    assert [os.environ[name] for name in names] == [kept, "/scratch/triton", "1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from turncredit.errors import UserError
-from turncredit.pipeline import failures, retries, slurm
+from turncredit.pipeline import failures, preflight, retries, slurm
 
 #: Lists the jobs in the file `jobs`; a job that is being cancelled is listed once more, as the real one does.
 SQUEUE = """#!/bin/sh
@@ -202,13 +204,16 @@ def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):
     assert json.loads(next(failures.FOLDER.glob("*.json")).read_text())["log"] == "logs/update.log"
 
 
-def told(said, wildcards=KEYS, number="17"):
+def told(said, wildcards=KEYS, number="17", excluded=None):
     """Let Snakemake's executor tell of a failure in these words; returns what it reports further."""
     reported = []
     job = SimpleNamespace(
         rule=SimpleNamespace(name="update"), wildcards=wildcards, log=["logs/update.log"], is_group=lambda: False
     )
-    executor = SimpleNamespace(report_job_error=lambda _, msg=None, **__: reported.append(msg))
+    executor = SimpleNamespace(
+        report_job_error=lambda _, msg=None, **__: reported.append(msg),
+        _failed_nodes=set() if excluded is None else excluded,
+    )
     failures.record_what_slurm_says(executor, MINE)
     executor.report_job_error(SimpleNamespace(job=job, external_jobid=number, aux={}), msg=said, aux_logs=[])
     return reported
@@ -235,6 +240,61 @@ def test_memory_is_doubled_when_slurm_has_forgotten_a_job_that_ran_out_of_it(tmp
     assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
     told("SLURM status is: 'TIMEOUT'.")
     assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 1
+
+
+# ---------------------------------------------------------------- unfit nodes
+
+
+def blind(monkeypatch, cuda="13.0"):
+    """A node of Slurm's on which torch, of this build, sees no GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu07")
+
+
+def fails_without_a_gpu():
+    """Let a job look for its GPU; returns its exit status."""
+    with pytest.raises(UserError) as fault:
+        preflight.check_gpu("update", 1)
+    status = failures.status_of(fault.value)
+    with pytest.raises(SystemExit), failures.recorded("update", KEYS, MINE):
+        raise failures.JobFailed(status, f"update: {fault.value}", None)
+    return status
+
+
+def test_a_job_that_sees_no_gpu_is_tried_again_and_its_node_gets_no_more_jobs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blind(monkeypatch)
+    assert fails_without_a_gpu() == failures.NODE_ERROR
+    assert not retries.is_users_mistake("update", KEYS, MINE)
+    excluded: set[str] = set()
+    for _ in range(2):
+        told("SLURM-job '17' failed, SLURM status is: 'FAILED'.", excluded=excluded)
+    assert excluded == {"gpu07"}
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("turncredit: node gpu07 gets no more jobs of this run: update: asks for 1 GPU on")
+
+
+def test_torchs_build_for_cpus_is_a_users_mistake_on_every_node(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blind(monkeypatch, cuda=None)
+    assert fails_without_a_gpu() == failures.USER_ERROR
+    assert retries.is_users_mistake("update", KEYS, MINE)
+
+
+def test_outside_of_slurm_a_missing_gpu_is_a_users_mistake(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blind(monkeypatch)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert fails_without_a_gpu() == failures.USER_ERROR
+
+
+def test_the_plugin_excludes_the_nodes_in_the_set_that_is_added_to():
+    from snakemake_executor_plugin_slurm import Executor
+
+    assert "failed_nodes=self._failed_nodes" in inspect.getsource(Executor)
 
 
 # ---------------------------------------------------------------- how jobs start and are polled

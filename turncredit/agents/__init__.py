@@ -98,6 +98,26 @@ class AgentSettings(Closed):
     """Base class of an agent's settings. An unknown key is an error."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What an agent's prompts show of a rollout, for estimates of memory and time.
+
+    turns      earlier turns that it shows whole, the last ones; None: all
+    responses  whether these have the model's whole response, or the action alone
+    folded     tokens that it keeps of each turn before these
+    own        tokens of its own text: the instruction and the chat's markup
+    """
+
+    turns: int | None = None
+    responses: bool = True
+    folded: int = 0
+    own: int = 60
+
+
+def _all_turns(_settings: Any, _words: Words) -> Shown:
+    return Shown()
+
+
 @dataclass(frozen=True)
 class AgentSpec:
     """The description of an agent.
@@ -121,6 +141,7 @@ class AgentSpec:
     multiline         whether its actions may have several lines, which an environment of code needs
     append_only       whether its context only grows within a trial, so that a rollout is one sequence and not one a
                       turn; only estimates of costs read it, the stages look at `context_reset`
+    shown             (settings, words) -> what its prompts show of a rollout; only estimates of costs read it
     trials            settings to the number of trials that a rollout has at most, for an agent that learns from a
                       failed trial and starts again (`turncredit.envs.trials`); it writes the column `trial`, from 1
                       on. None: a rollout is one trial
@@ -139,6 +160,7 @@ class AgentSpec:
     plays: Callable[[Words], bool] | None = None
     multiline: bool = False
     append_only: bool = False
+    shown: Callable[[Any, Words], Shown] = _all_turns
     trials: Callable[[Any], int] | None = None
 
     def trials_of(self, settings: Mapping[str, Any]) -> int:

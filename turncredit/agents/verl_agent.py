@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import Field
 
-from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, Shown, outcome_after_goal
 from turncredit.data.env_wording import Words
 from turncredit.data.verl_agent import VerlAgentPrompt
 from turncredit.errors import UserError
@@ -112,6 +112,12 @@ def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Ver
     return lambda: VerlAgent(encoder, prompt, history)
 
 
+def shown(settings: Settings, words: Words) -> Shown:
+    """The last turns, with their actions alone, in verl-agent's longer instruction."""
+    usual = words.verl_agent.turns if words.verl_agent else 0
+    return Shown(turns=usual if settings.history is None else settings.history, responses=False, own=210)
+
+
 AGENT = AgentSpec(
     "verl_agent",
     make,
@@ -122,4 +128,5 @@ AGENT = AgentSpec(
     shows_admissible=True,
     lists=lambda _settings, words: words.verl_agent is not None and words.verl_agent.lists,
     plays=lambda words: words.verl_agent is not None,
+    shown=shown,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, Shown, outcome_after_goal
 from turncredit.agents.action_forms import action_forms
 from turncredit.data.env_wording import Words
 
@@ -117,4 +117,9 @@ def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Win
     return lambda: Window(encoder, settings, words)
 
 
-AGENT = AgentSpec("window", make, Settings, hindsight=outcome_after_goal, shows_admissible=True)
+def shown(settings: Settings, _words: Words) -> Shown:
+    """The last turns, with their actions alone."""
+    return Shown(turns=settings.history, responses=False, own=85)
+
+
+AGENT = AgentSpec("window", make, Settings, hindsight=outcome_after_goal, shows_admissible=True, shown=shown)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ import yaml
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of, profile_options
 from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
-from turncredit.config.experiment import ROUNDS
+from turncredit.config.experiment import GPU_JOBS, ROUNDS
 from turncredit.config.layout import Layout
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, preflight
@@ -56,6 +55,9 @@ def doctor(
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
     where = setting(profile, sdm)
     plan = plan_of(configfile, results, config, installed=False)  # what is missing is one of the findings
+    preflight.refuse_unknown_rules("set-resources", {rule for rule, _, _ in where.own}, plan.experiment.granularity)
+    configured = (plan.experiment.slurm(job).get("slurm_account") for job in (*stages.stages(), ROUNDS))
+    where = replace(where, accounts=tuple(dict.fromkeys([*where.accounts, *filter(None, configured)])))
     where = where if where.asked is not None else replace(where, asked=asked_by_rules(plan, where))
     failed = False
     for finding in preflight.findings(plan, {stage for stage, _ in every_job(plan)}, where):
@@ -101,19 +103,21 @@ def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
     for job in submitted_jobs(plan, every_job(plan)):
         rule, one = ROUNDS if job.rounds else job.stages[0][0], job.asked
         if rule not in here:
-            asked[Asked(rule, "", one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)] = None
+            partition = plan.experiment.slurm(rule).get("slurm_partition", "")
+            asked[Asked(rule, partition, one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)] = None
     return tuple(_with_profile(one, where) for one in asked)
 
 
 def _with_profile(asked: Asked, where: preflight.Where) -> Asked:
     """The same with what a profile gives this rule; what it does not give as a plain number is not known here."""
-    own = {name: value for rule, name, value in where.own if fnmatch(rule, asked.rule)}
+    own = {name: value for rule, name, value in where.own if rule == asked.rule}
+    default = where.partitions[0] if where.partitions else ""
 
     def number(name: str, otherwise: int) -> int:
         return (int(own[name]) if own[name].isdigit() else 0) if name in own else otherwise
 
     return asked._replace(
-        partition=own.get("slurm_partition", where.partitions[0] if where.partitions else ""),
+        partition=own.get("slurm_partition", asked.partition or default),
         gpus=number("gpu", asked.gpus),
         minutes=number("runtime", asked.minutes),
         mem_mb=number("mem_mb", asked.mem_mb),
@@ -213,7 +217,7 @@ def miniature(experiment: Experiment) -> dict[str, Any]:
     Methods, agents, environment, engine, types and what jobs ask for stay, but for the time: half an hour for each.
     """
     policy = experiment.policy
-    minutes = {stage: {"runtime": 30} for stage in experiment.resources}
+    minutes = {stage: {"runtime": 30} for stage in experiment.resources if stage != GPU_JOBS}
     # vLLM's attention takes heads of at least 32 numbers.
     scratch = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "mlp": 96, "vocab": 1024, "max_positions": 16384}
     small: dict[str, Any] = {

@@ -45,13 +45,16 @@ def lines_of(plan: Plan) -> list[str]:
         f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {len(submitted):,} jobs "
         f"(granularity: {experiment.granularity})",
         "",
-        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'minutes asked':>15}{'GPU hours':>11}  "
-        "of the memory, for the policy",
+        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'main memory':>14}{'minutes asked':>15}{'GPU hours':>11}  "
+        "what the policy takes",
     ]
     for stage in (stage for stage in stages() if count[stage]):
         asked = resources.resource(plan, stage)
         parts = {name: size for name, size in resources.need(plan, stage).model.items() if size >= 1e6}
-        breakdown = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
+        where = "GPU memory" if asked.gpu else "main memory"
+        breakdown = f"{size_of(sum(parts.values()))} of {where}: " + ", ".join(
+            f"{name} {size_of(parts[name])}" for name in parts
+        )
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""
         lines.append(f"{_asked(stage, count[stage], asked)}{time:>11}  {breakdown if parts else ''}".rstrip())
     lines += rounds_line(submitted)

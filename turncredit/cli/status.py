@@ -55,7 +55,10 @@ class Measured(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A job that has not ended: running, queued, interrupted, or submitted, where Slurm does not say; why it waits."""
+    """A job that has not ended: running, queued, preempted, interrupted, or submitted, where Slurm does not say.
+
+    `reason` is why it waits.
+    """
 
     state: str
     reason: str = ""
@@ -68,15 +71,18 @@ def lines_of(plan: Plan) -> list[str]:
     works, silent = current(plan)
     now = at_work(plan, works, records)
     failed = [failure for failure in failures.failures_in(str(plan.layout.root)) if still_failed(plan, jobs, failure)]
+    preemptions = slurm.preempted(STATE, str(plan.layout.root))
     count = Counter(work.state for work in now.values())
     waits = Counter(work.reason for work in now.values() if work.state == "queued")
     lines = [
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
         f"{count['queued']} queued, {len(failed)} failed"
+        + (f", {count['preempted']} preempted" if count["preempted"] else "")
         + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
         + (f", {count['submitted']} submitted" if count["submitted"] else "")
         + (f", {outdated} to do again because settings or inputs changed" if outdated else ""),
         *([f"{count['queued']} queued: {_counts(waits)}"] if waits else []),
+        *([f"{preemptions} preempted so far, and submitted again each time"] if preemptions else []),
         *([f"whether submitted jobs wait, run or are gone is not known: {silent}"] if count["submitted"] else []),
         "",
         *run_lines(plan, records, {step: work.state for step, work in now.items()}),
@@ -114,7 +120,12 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
 
 
 def still_failed(plan: Plan, jobs: Collection[Step], failure: failures.Failure) -> bool:
-    """Whether the job that failed is one of the experiment's `jobs`, as it is now, and has not ended well since."""
+    """Whether the job that failed is one of the experiment's `jobs`, as it is now, and has not ended well since.
+
+    A preempted job has not failed: it runs again.
+    """
+    if failure.state == slurm.PREEMPTED:
+        return False
     try:
         steps = steps_of(plan, failure)
     except (TypeError, ValueError):  # keys of another version
@@ -212,14 +223,12 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
 
     Snakemake marks each output that is being made. One whose Slurm job or Snakemake is gone was interrupted.
     """
-    listed: dict[str, slurm.SlurmJob] = {}
+    listed: list[slurm.SlurmJob] = []
     silent = ""
     try:
-        listed = {job.id: job for job in slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)))}
+        listed = slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)), ended=True)
     except UserError as error:
         silent = str(error)
-    # Tasks of an array that wait are listed together, as 17_[3-8].
-    waiting = {job.id.partition("_")[0]: job.reason for job in listed.values() if job.state == "PENDING"}
     alive = locks.holder(STATE) is not None
     works = {}
     for path, job in locks.being_made(STATE).items():
@@ -233,13 +242,20 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
             works[step] = Work("running" if alive else "interrupted")
         elif silent:
             works[step] = Work("submitted")
-        elif job in listed and listed[job].state != "PENDING":
-            works[step] = Work("running")
-        elif (submitted := job.partition("_")[0]) in waiting:
-            works[step] = Work("queued", waiting[submitted])
         else:
-            works[step] = Work("interrupted")
+            works[step] = _work(job, listed)
     return works, silent
+
+
+def _work(number: str, listed: Sequence[slurm.SlurmJob]) -> Work:
+    """What squeue says about the job with this id."""
+    state, array = slurm.state_of(number, listed), number.partition("_")[0]
+    if state == "PENDING":
+        reasons = [one.reason for one in listed if one.id.partition("_")[0] == array and one.state == state]
+        return Work("queued", reasons[0])
+    if state == slurm.PREEMPTED:
+        return Work("preempted")
+    return Work("running" if state in slurm.LIVING else "interrupted")
 
 
 def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any]) -> dict[Step, Work]:

@@ -12,6 +12,7 @@ from turncredit.config import stages, sweep
 from turncredit.config.grid import expanded
 from turncredit.config.judge import JudgeConfig
 from turncredit.config.sections import (
+    SLURM_KEYS,
     AgentConfig,
     AuditConfig,
     DemosConfig,
@@ -33,14 +34,14 @@ from turncredit.config.warm_starts import SFT, agent_name, is_start, start_name
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError, nearest
 
-#: In `resources`: a job of all stages of several rounds (granularity round and run).
-ROUNDS = "rounds"
+#: In `resources`: a job of all stages of several rounds (granularity round and run); every job that asks for a GPU.
+ROUNDS, GPU_JOBS = "rounds", "gpu_jobs"
 #: The name of an experiment without one.
 _NAME = "household"
 
 
 def _names_of_resources(schema: dict[str, Any]) -> None:
-    schema["propertyNames"] = {"enum": [*stages.stages(), ROUNDS]}
+    schema["propertyNames"] = {"enum": [*stages.stages(), ROUNDS, GPU_JOBS]}
 
 
 class Experiment(Closed):
@@ -91,12 +92,20 @@ class Experiment(Closed):
     @field_validator("resources", mode="before")
     @classmethod
     def _stages_that_there_are(cls, resources: Any) -> Any:
-        names = (*stages.stages(), ROUNDS) if resources else ()
+        names = (*stages.stages(), ROUNDS, GPU_JOBS) if resources else ()
         for name in resources if isinstance(resources, Mapping) else ():
             if name == "audit_model":
                 raise ValueError("the stage audit_model is now called credit_model; write resources.credit_model")
             if name not in names:
                 raise ValueError(f"unknown stage '{name}'{nearest(name, names)}; choose one of {', '.join(names)}")
+        return resources
+
+    @field_validator("resources")
+    @classmethod
+    def _gpu_jobs_differ_in_size(cls, resources: dict[str, ResourceConfig]) -> dict[str, ResourceConfig]:
+        given = resources[GPU_JOBS].model_fields_set if GPU_JOBS in resources else set()
+        if other := sorted(given - SLURM_KEYS.keys()):
+            raise ValueError(f"{GPU_JOBS} takes only keys that begin with slurm_; give {other[0]} to single stages")
         return resources
 
     @model_validator(mode="after")
@@ -195,6 +204,14 @@ class Experiment(Closed):
     def resource(self, stage: str) -> ResourceConfig:
         """The resources of a job of `stage`, as given; `stages/needs` fills in what is not."""
         return self.resources.get(stage, ResourceConfig())
+
+    def slurm(self, job: str) -> dict[str, str]:
+        """What jobs of a stage, or of `rounds`, ask of Slurm alone, by the names of Snakemake's plugin.
+
+        `resources.gpu_jobs` holds for those that ask for a GPU; what a stage has itself wins.
+        """
+        of_all = self.resource(GPU_JOBS).slurm if self.gpus(job) else {}
+        return {**of_all, **self.resource(job).slurm}
 
     def gpus(self, stage: str) -> int:
         """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.

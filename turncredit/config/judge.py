@@ -41,6 +41,9 @@ class JudgeConfig(Closed):
     thinking: bool | None = Field(
         True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
     )
+    chat_template: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="further settings of the model's chat template, such as reasoning_effort"
+    )
     evidence: bool = Field(
         True, description="whether the answer must give evidence before its label; false is TRIAGE's 'no evidence'"
     )
@@ -50,11 +53,18 @@ class JudgeConfig(Closed):
         "auto", description="JSON-schema decoding; auto: where the server has it and thinking is off"
     )
     window: int = Field(MOST_WINDOW, ge=0, le=MOST_WINDOW, description="turns shown before, and after, the judged one")
-    concurrency: int = Field(64, ge=1, le=1024, description="requests in flight")
+    concurrency: int | None = Field(
+        None, ge=1, le=1024, description="requests in flight; null: 256 at a server that the job starts, else 64"
+    )
     timeout: float = Field(180.0, gt=0, description="seconds for one request")
     attempts: int = Field(5, ge=1, description="tries of one request before its label is recorded as missing")
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: a server of the job's own, on a GPU of its own, answers as many as vLLM takes at once."""
+        return self.concurrency or (64 if self.serve is None else 256)
 
     # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")
@@ -64,6 +74,12 @@ class JudgeConfig(Closed):
             raise ValueError("base_url must be an address such as http://127.0.0.1:8000/v1")
         if parts.username or parts.password or parts.query:
             raise ValueError("base_url must not contain a key or a password; name the key's variable in api_key_env")
+        return self
+
+    @model_validator(mode="after")
+    def _thinking_has_a_key(self) -> JudgeConfig:
+        if "enable_thinking" in self.chat_template:
+            raise ValueError("chat_template: enable_thinking is set by the key thinking; write thinking: true or false")
         return self
 
     @model_validator(mode="after")
@@ -93,4 +109,5 @@ def decides(config: JudgeConfig) -> dict[str, Any]:
     keys = {"kind", "window"}
     if config.kind == "llm":
         keys |= {"model", "thinking", "evidence", "temperature", "max_tokens", "structured"}
+        keys |= {"chat_template"} if config.chat_template else set()  # labels of before stay valid
     return config.model_dump(mode="json", include=keys)

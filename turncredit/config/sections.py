@@ -192,6 +192,11 @@ class ScratchConfig(Closed):
 
 
 Dtype = Literal["float32", "bfloat16"]
+#: A setting that a chat template takes.
+TemplateSetting = bool | int | float | str
+#: What a caller of a chat template gives it, which no setting may be called.
+_GIVEN = frozenset({"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents"})
+_GIVEN_TO_TEMPLATES = _GIVEN | {"messages", "return_dict", "tokenize", "tools"}
 
 
 class PolicyConfig(Closed):
@@ -200,6 +205,11 @@ class PolicyConfig(Closed):
     source: str = "scratch"
     revision: str | None = None
     scratch: ScratchConfig = ScratchConfig()
+    chat_template: dict[str, TemplateSetting] = Field(
+        default_factory=dict,
+        description="settings that the model's chat template takes: {enable_thinking: false} for Qwen3, which else "
+        "thinks before it answers",
+    )
     lora: LoraConfig | None = None
     dtype: Dtype = Field("float32", description="type that a policy samples and computes in, also in training")
     train_dtype: Dtype = Field(
@@ -223,6 +233,12 @@ class PolicyConfig(Closed):
         "sample ask for as many",
     )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
+
+    @model_validator(mode="after")
+    def _settings_of_a_template(self) -> PolicyConfig:
+        if taken := sorted(self.chat_template.keys() & _GIVEN_TO_TEMPLATES):
+            raise ValueError(f"chat_template: '{taken[0]}' is given by the agent and is not a setting")
+        return self
 
     @model_validator(mode="after")
     def _trained_no_coarser_than_computed(self) -> PolicyConfig:
@@ -535,8 +551,20 @@ class TrackingConfig(Closed):
         return self
 
 
+#: The keys of `resources` that Slurm alone reads, by the name that Snakemake's plugin has for each.
+SLURM_KEYS = {
+    "slurm_partition": "slurm_partition",
+    "slurm_account": "slurm_account",
+    "slurm_qos": "qos",
+    "slurm_gres": "gres",
+    "slurm_constraint": "constraint",
+    "slurm_gpu_model": "gpu_model",
+    "slurm_extra": "slurm_extra",
+}
+
+
 class ResourceConfig(Closed):
-    """The resources that one job of a stage requests."""
+    """The resources that one job of a stage requests. The keys that begin with `slurm_` are read on Slurm alone."""
 
     mem_mb: int | None = Field(
         None, ge=100, description="main memory; null: what the model's size takes, as `turncredit plan` shows it"
@@ -553,6 +581,23 @@ class ResourceConfig(Closed):
         "and for labels of a served judge; else 0",
     )
     threads: int = Field(1, ge=1)
+    slurm_partition: str | None = Field(None, min_length=1, description="several: Slurm takes the first that is free")
+    slurm_account: str | None = Field(None, min_length=1)
+    slurm_qos: str | None = Field(None, min_length=1)
+    slurm_gres: str | None = Field(
+        None,
+        pattern=r"^[a-zA-Z0-9_]+(:[a-zA-Z0-9_.]+)?(:\d+[TGM]?)?$",
+        description="gpu:a100, where a cluster takes GPUs by --gres alone; the number of GPUs is added",
+    )
+    slurm_constraint: str | None = Field(None, min_length=1, description="a feature of nodes, such as a100")
+    slurm_gpu_model: str | None = Field(None, pattern=r"^[a-zA-Z0-9_.]+$", description="a100: asks for --gpus=a100:N")
+    slurm_extra: str | None = Field(None, min_length=1, description="further options of sbatch")
+
+    @property
+    def slurm(self) -> dict[str, str]:
+        """What it gives of Slurm's alone, by the names of Snakemake's plugin."""
+        given = {name: getattr(self, key) for key, name in SLURM_KEYS.items()}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 #: The sections that a method may override.

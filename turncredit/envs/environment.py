@@ -32,6 +32,24 @@ class NoSettings(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Mean tokens of an environment's texts, for estimates of memory and time; the defaults are assumed.
+
+    goal         the task's instruction
+    first        the first observation
+    observation  a later one
+    action       an action
+    admissible   the list of admissible actions; 0 where there is none
+    """
+
+    goal: int = 60
+    first: int = 200
+    observation: int = 200
+    action: int = 10
+    admissible: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """The description of an environment.
 
@@ -95,6 +113,7 @@ class Environment:
     failures        what counts as a failed action; None: a step that was not valid
 
     Around it:
+    lengths         (settings) -> mean tokens of its texts, as measured (benchmarks/env/lengths.py)
     commands        `module:app`, a typer app for `turncredit env <name>`
     conda           (settings) -> the name of a file in envs_conda/ that playing needs, or None for the core one
     """
@@ -135,6 +154,7 @@ class Environment:
     redact: Callable[[str, str], str] | None = None
     failures: FailureRule | None = None
 
+    lengths: Callable[[Any], Lengths] = field(default=lambda _: Lengths())
     commands: str | None = None
     conda: Callable[[Any], str | None] | None = None
 

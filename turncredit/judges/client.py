@@ -124,12 +124,12 @@ class _Asking:
     async def all(self) -> dict[str, Reply]:
         async with aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {self.secret}"} if self.secret else {},
-            connector=aiohttp.TCPConnector(limit=self.config.concurrency),
+            connector=aiohttp.TCPConnector(limit=self.config.in_flight),
             timeout=aiohttp.ClientTimeout(total=self.config.timeout),
         ) as self.session:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(min(self.config.concurrency, len(self.queue))):
+                    for _ in range(min(self.config.in_flight, len(self.queue))):
                         group.create_task(self._worker(group))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
@@ -143,7 +143,7 @@ class _Asking:
                 self.cache.put(key, self.questions[key], reply.answer)
                 if self.committing is None or self.committing.done():
                     self.committing = group.create_task(self._commit())
-                elif len(self.cache.uncommitted) > self.config.concurrency:
+                elif len(self.cache.uncommitted) > self.config.in_flight:
                     await self.committing
             self.progress(len(self.replies))
             self._count_failure(reply)
@@ -200,8 +200,11 @@ class _Asking:
             "temperature": self.config.temperature,
             "max_tokens": self.config.max_tokens,
         }
+        settings = dict(self.config.chat_template)
         if self.config.thinking is not None:
-            body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
+            settings["enable_thinking"] = self.config.thinking
+        if settings:
+            body["chat_template_kwargs"] = settings
         if with_schema:
             schema = answer_schema(self.ask, self.config.evidence)
             named = {"name": f"turn_{self.ask}", "schema": schema, "strict": True}

@@ -178,9 +178,9 @@ def _asked(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> Iterator[tuple[
 
 def _questions(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
     """The cache's key for each turn, and the question behind each distinct key."""
-    decoding = json.dumps(
-        config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
-    )
+    keys = {"temperature", "max_tokens", "thinking", "structured"}
+    keys |= {"chat_template"} if config.chat_template else set()
+    decoding = json.dumps(config.model_dump(include=keys), sort_keys=True)
     key_N, questions = [], {}
     for env, shown in _asked(rollouts, config, ask):
         version = prompt_version(ask, rubric_of(env), config.evidence)

@@ -79,6 +79,8 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
         yield from _warm_start(experiment, environment, start)
     for name, entry in experiment.define.items():
         yield from _definition(experiment, name, entry)
+    if experiment.policy.chat_template and experiment.policy.source == "scratch":
+        yield "policy.chat_template: a model from scratch has no chat template; leave it out, or set policy.source"
     methods = credited(experiment)
     yield from _capabilities(experiment, environment, methods)
     yield from _processes(experiment)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,14 +18,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
+from turncredit.errors import UserError
+from turncredit.pipeline import slurm
 from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
 FOLDER = Path(".snakemake/turncredit-failures")
-#: The exit status of a job that a user error ended, and of one that any other error ended.
-USER_ERROR, OTHER_ERROR = 2, 1
+#: The exit status of a job that a user error ended, of one that any other error ended, and of one on an unfit node.
+USER_ERROR, OTHER_ERROR, NODE_ERROR = 2, 1, 3
 #: What Slurm calls a job whose process ended with an error, and so has said why, and one that took too much memory.
 FAILED, OUT_OF_MEMORY = "FAILED", "OUT_OF_MEMORY"
+
+
+class NodeFault(UserError):
+    """A job cannot run on this node; on another one it may."""
 
 
 class JobFailed(SystemExit):
@@ -35,7 +43,10 @@ class JobFailed(SystemExit):
 
 
 class Failure(NamedTuple):
-    """How a job failed, and when. `state` is Slurm's for a job that Slurm ended; empty where the job has said why."""
+    """How a job failed, and when. `state` is Slurm's for a job that Slurm ended; empty where the job has said why.
+
+    `node` is Slurm's name of the node, for a job that could not run there.
+    """
 
     rule: str
     wildcards: dict[str, str]
@@ -45,20 +56,31 @@ class Failure(NamedTuple):
     results: str
     when: float
     state: str = ""
+    node: str = ""
+
+
+def status_of(error: UserError) -> int:
+    """The exit status of a job that a user error ended. On Slurm one that another node may not have is told apart."""
+    return NODE_ERROR if isinstance(error, NodeFault) and "SLURM_JOB_ID" in os.environ else USER_ERROR
 
 
 @contextmanager
 def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[None]:
-    """Record the failure of the job that runs in the block, of the experiment in `results`; forget an earlier one."""
+    """Record how the job that runs in the block ends, of the experiment in `results`; forget an earlier failure.
+
+    A success is noted only in a Slurm job.
+    """
     forget(rule, wildcards, results)
     try:
         yield
     except JobFailed as failed:
         status = int(failed.code or OTHER_ERROR)  # type: ignore[call-overload]
-        failure = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time())
+        node = os.environ.get("SLURMD_NODENAME", "") if status == NODE_ERROR else ""
+        failure = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time(), node=node)
         with suppress(OSError):  # what failed may be the disk
             write_json(_path(rule, wildcards, results), failure._asdict())
         raise
+    slurm.note_success(FOLDER.parent)
 
 
 def label(rule: str, wildcards: Mapping[str, str]) -> str:
@@ -70,13 +92,14 @@ def record_what_slurm_says(executor: Any, results: str) -> None:
     """Let Snakemake's Slurm executor record the failures of jobs that could not do it themselves.
 
     They ran out of time or memory, were cancelled, lost their node, or ended before their stage began. What a job has
-    recorded itself stays: Slurm only knows its exit status.
+    recorded itself stays: Slurm only knows its exit status. A node on which a job could not run gets no more jobs.
     """
     report = executor.report_job_error
 
     def recording(job_info: Any, msg: str | None = None, **more: Any) -> None:
         if not job_info.job.is_group():
             _record_ended(job_info, msg or "", results)
+            _exclude_node(executor, job_info, results)
         report(job_info, msg=msg, **more)
 
     executor.report_job_error = recording
@@ -95,6 +118,18 @@ def _record_ended(job_info: Any, said: str, results: str) -> None:
     failure = Failure(rule, wildcards, OTHER_ERROR, line, log, results, time.time(), state)
     with suppress(OSError):
         write_json(_path(rule, wildcards, results), failure._asdict())
+
+
+def _exclude_node(executor: Any, job_info: Any, results: str) -> None:
+    failure = failure_of(
+        job_info.job.rule.name, {key: str(one) for key, one in job_info.job.wildcards.items()}, results
+    )
+    if failure is None or failure.status != NODE_ERROR or not failure.node:
+        return
+    # The plugin passes these to sbatch as --exclude; its public option is read only at the start.
+    if failure.node not in executor._failed_nodes:
+        executor._failed_nodes.add(failure.node)
+        print(f"turncredit: node {failure.node} gets no more jobs of this run: {failure.line}", file=sys.stderr)
 
 
 def forget(rule: str, wildcards: Mapping[str, str], results: str) -> None:

@@ -27,7 +27,7 @@ from turncredit.data.files import write_json
 from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
-from turncredit.pipeline import failures, live_progress, preflight
+from turncredit.pipeline import failures, live_progress, partitions, preflight
 from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.plan import Plan
 
@@ -88,11 +88,11 @@ def run(stage: str, snakemake: Any) -> None:
     A UserError is one line on stderr and exit status 2. Any other error is one line there, a traceback in the log, and
     exit status 1. A stage's warning is a line on stderr and in the log.
     """
-    without_network()
+    set_environment()
     described = _from_snakemake(stage, snakemake)
 
     def work() -> Mapping[str, float]:
-        preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
+        preflight.check_gpu(stage, partitions.gpus_asked(snakemake.resources))
         return stages.stage(stage).run(described.job())
 
     folder = str(experiment_folder(next(iter(described.output.values()))))
@@ -109,8 +109,17 @@ def write_description(described: Description) -> None:
         write_json(path, asdict(described))
 
 
-def without_network() -> None:
-    """On a node of a cluster, read hub models from the cache alone: Snakemake fetched them before any job."""
+def set_environment() -> None:
+    """Set what libraries of a job take from the environment, unless it is set.
+
+    vLLM and Triton keep what they have compiled in the working folder, which all jobs share: a home directory may be
+    small or read-only, and each job would compile again. vLLM sends no usage statistics. On a node of a cluster, hub
+    models are read from the cache alone: Snakemake fetched them before any job.
+    """
+    compiled = Path(".snakemake/turncredit-compiled").resolve()
+    os.environ.setdefault("VLLM_CACHE_ROOT", str(compiled / "vllm"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(compiled / "triton"))
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if "SLURM_JOB_ID" in os.environ:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -133,7 +142,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         try:
             metrics = measured(described.stage, described.settings, described.output, work)
         except UserError as error:
-            line, status = f"{described.label}: {error}", failures.USER_ERROR
+            line, status = f"{described.label}: {error}", failures.status_of(error)
         except Exception as error:
             reason = in_one_line(error) if isinstance(error, OSError) else None
             if reason is None:

@@ -9,7 +9,7 @@ import math
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turncredit.config.experiment import ROUNDS
 from turncredit.pipeline import retries
@@ -70,6 +70,12 @@ def gpus_in(gres: str) -> float:
     """GPUs of a node as sinfo writes them: `gpu:a100:4(S:0-1),gpu:2`, `(null)`."""
     kinds = [kind.split(":") for kind in re.sub(r"\([^)]*\)", "", gres).split(",")]
     return sum(int(kind[-1]) if kind[-1].isdigit() else 1 for kind in kinds if kind[0] == "gpu")
+
+
+def gpus_asked(resources: Mapping[str, Any]) -> int:
+    """The GPUs that a job asks for by these resources of Snakemake: as GPUs, or as a generic resource."""
+    gpus = resources.get("gpu", 0)
+    return (gpus if isinstance(gpus, int) else 0) or int(gpus_in(str(resources.get("gres") or "")))
 
 
 def minutes_in(limit: str) -> float:

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.config import Experiment
+from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
-from turncredit.errors import UserError
-from turncredit.pipeline import partitions, resources
+from turncredit.config.stages import stages as every_stage
+from turncredit.errors import UserError, nearest
+from turncredit.pipeline import imports, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
+from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -73,6 +76,19 @@ def refuse(plan: Plan, stages: Collection[str], where: Where) -> list[str]:
     return warnings
 
 
+def refuse_unknown_rules(option: str, names: Collection[str], granularity: str) -> None:
+    """Raise UserError if an option names a rule that Snakemake would not find, and so ignore."""
+    known = (*every_stage(), ROUNDS, retries.KEPT)
+    for name in names:
+        if name not in known:
+            raise UserError(f"{option}: there is no rule '{name}'{nearest(name, known)}; rules are called like stages")
+        if granularity != "stage" and retries.stage_of(name) == "update":
+            raise UserError(
+                f"{option}: with granularity {granularity} updates are in the jobs of the rule {ROUNDS}; name {ROUNDS} "
+                f"and not {name}"
+            )
+
+
 def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """What playing needs is installed, and its files are here. With a storage, jobs find that out where they run."""
     if where.storage or not (_playing(stages) or "tasks" in stages):
@@ -119,6 +135,35 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
             yield Finding(True, f"{serve.python} serves the judge")
     if experiment.policy.lora and set(stages) & set(policy_stages()) and not where.deployed:
         yield _installed("policy.lora", "peft", "sft", where, "install it")
+
+
+def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """What the stages import can be imported here, where Snakemake runs, unless jobs have environments of their own."""
+    if where.deployed:
+        return
+    needed: dict[str, list[str]] = {}
+    for stage in (name for name in every_stage() if name in stages):
+        for package in imports.packages(stage).keys() - imports.CHOSEN:
+            needed.setdefault(package, []).append(stage)
+    missing = [package for package in sorted(needed) if importlib.util.find_spec(package) is None]
+    for package in missing:
+        line = f"the package {package} is not installed in {sys.prefix}, where {', '.join(needed[package])} needs it; "
+        yield Finding(False, line + "install it there, or add --sdm conda")
+    if not missing:
+        yield Finding(True, f"{len(needed)} packages that the stages import are installed")
+
+
+def compiler(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """A C compiler is here for vLLM's kernels, unless jobs have environments of their own; nodes may have another."""
+    samples = plan.experiment.policy.engine == "vllm" and _playing(stages)
+    if where.deployed or not samples:
+        return
+    names = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "cc", "clang"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    line = (
+        f"no C compiler is here ({', '.join(names)}), and vLLM's Triton needs one on the nodes; install gcc or set CC"
+    )
+    yield Finding(True, f"C compiler for vLLM: {found}") if found else Finding(None, line)
 
 
 def _playing(stages: Collection[str]) -> list[str]:
@@ -176,9 +221,14 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
         yield Finding(True, f"torch {version}")
 
 
-def one_gpu_job_at_a_time(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+def one_gpu_job_at_a_time(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
     """On one machine, jobs that ask for a GPU do not meet on it: none of them chooses another than the first."""
     asking = next((asked.rule for asked in where.asked or () if asked.gpus), None)
+    by_gres = next((name for name, one in plan.experiment.resources.items() if one.slurm_gres), None)
+    if where.executor == "local" and asking and by_gres:
+        line = f"resources.{by_gres}.slurm_gres asks Slurm for GPUs, and jobs run on this machine; leave it out here"
+        yield Finding(False, line)
+        return
     if where.executor != "local" or asking is None or where.gpu_limit == 1:
         return
     limit = "no limit" if where.gpu_limit is None else f"--resources gpu={where.gpu_limit}"
@@ -285,38 +335,51 @@ def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Findi
     if where.executor != "slurm":
         return
     known = partitions.listed()
-    mistake = next(_mistakes_for_slurm(where, known), None)
-    yield Finding(mistake is None, mistake or f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
+    mistakes = list(dict.fromkeys(_mistakes_for_slurm(where, known)))
+    yield from (Finding(False, line) for line in mistakes)
+    if not known.offers:
+        yield Finding(None, "not checked: partitions and what their nodes have, because sinfo lists none here")
+    elif not mistakes:
+        yield Finding(True, f"partitions: {', '.join(sorted(known.offers))}")
 
 
 def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[str]:
     missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
     if missing:
-        yield f"the slurm profile needs {missing[0]}, which is not here; start Snakemake on a login node of the cluster"
+        yield (f"the slurm profile needs {', '.join(missing)}, not found here; start Snakemake on a login node")
     # A job may name several, of which Slurm takes the first that is free.
-    every = dict.fromkeys([*where.partitions, *(value for _, name, value in where.own if name == "slurm_partition")])
-    named = [name.strip() for several in every for name in several.split(",")]
-    unknown = [name for name in named if known.offers and name not in known.offers]
-    if unknown:
-        there = ", ".join(sorted(known.offers))
-        yield f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {there}"
-    yield from filter(None, (partitions.refusal(asked, known) for asked in where.asked or ()))
+    every = [*where.partitions, *(value for _, name, value in where.own if name == "slurm_partition")]
+    every += [asked.partition for asked in where.asked or () if asked.partition]
+    named = dict.fromkeys(name.strip() for several in every for name in several.split(","))
+    there = ", ".join(sorted(known.offers))
+    for name in named:
+        if known.offers and name not in known.offers:
+            yield f"slurm_partition is '{name}', which Slurm does not have; there are {there}"
+    refused: dict[str, str] = {}
+    for asked in where.asked or ():
+        if (line := partitions.refusal(asked, known)) is not None:
+            refused.setdefault(asked.rule, line)
+    yield from refused.values()
     user = os.environ.get("USER", "")
     accounts = partitions.printed(
         "sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"
     )
-    unknown = [name for name in where.accounts if accounts and name not in accounts]
-    if unknown:
-        yield f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
+    for name in where.accounts:
+        if accounts and name not in accounts:
+            yield f"slurm_account is '{name}', and {user} may use {', '.join(sorted(set(accounts)))}"
 
 
 #: (plan, stages that will run, how) -> findings
-CHECKS = (storage, environment, engines, images, torch_build, one_gpu_job_at_a_time, slurm, weights, memory, time, disk)
+CHECKS = (
+    storage, environment, packages, engines, compiler, images, torch_build, one_gpu_job_at_a_time, slurm, weights,
+    memory, time, disk,
+)  # fmt: skip
 
 
 def check_gpu(stage: str, asked: int) -> None:
     """Raise UserError if a job sees fewer GPUs than it asked for: torch would silently compute on the CPU.
 
+    It is a NodeFault unless torch is the build for CPUs: another node may show its GPU.
     NVML is asked: CUDA's own count of devices would leave this process unable to fork one that uses a GPU.
     """
     if not asked or stage == "label":  # labels are computed by a server of their own
@@ -328,13 +391,14 @@ def check_gpu(stage: str, asked: int) -> None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     if torch.cuda.is_available():
         if asked > 1 and (seen := torch.cuda.device_count()) < asked:
-            raise UserError(
+            raise NodeFault(
                 f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
                 f"{visible}); fix the node, or give resources.{stage}.gpu as many as there are"
             )
         return
-    build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
-    raise UserError(
+    for_cpus = torch.version.cuda is None
+    build = "it is a build for CPUs" if for_cpus else f"a build for CUDA {torch.version.cuda}"
+    raise (UserError if for_cpus else NodeFault)(
         f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
         f"({build}; CUDA_VISIBLE_DEVICES: {visible}); fix the environment or the node, or set "
         f"resources.{stage}.gpu to 0"

@@ -15,7 +15,7 @@ from typing import Any
 from turncredit.config import from_mapping, stages
 from turncredit.data.files import remove_folder
 from turncredit.errors import UserError
-from turncredit.pipeline import failures, loop, preflight
+from turncredit.pipeline import failures, loop, partitions, preflight
 from turncredit.pipeline import job_script as jobs
 from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.loop import Step
@@ -59,7 +59,7 @@ def run(snakemake: Any) -> None:
     jobs.load_own_environment(experiment.env.name)
     plan = Plan(experiment, jobs.experiment_folder(str(snakemake.output[0])).parent)
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
-    jobs.without_network()
+    jobs.set_environment()
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
     with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)):
         _check_gpu(snakemake)
@@ -72,11 +72,11 @@ def run(snakemake: Any) -> None:
 def _check_gpu(snakemake: Any) -> None:
     """As a job of one stage does before its work: end with one line if no GPU is seen."""
     try:
-        preflight.check_gpu("rounds", int(snakemake.resources.get("gpu", 0)))
+        preflight.check_gpu("rounds", partitions.gpus_asked(snakemake.resources))
     except UserError as error:
         line = f"{snakemake.rule}: {error}"
         print(line, file=sys.stderr, flush=True)
-        raise failures.JobFailed(failures.USER_ERROR, line, None) from None
+        raise failures.JobFailed(failures.status_of(error), line, None) from None
 
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:

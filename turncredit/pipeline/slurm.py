@@ -1,4 +1,4 @@
-"""Slurm jobs of earlier runs, found and cancelled; whether a job ran out of memory; how jobs start and are polled.
+"""Slurm jobs of a run: how they start and are polled, how they ended; those of earlier runs, found and cancelled.
 
 Snakemake's plugin names all jobs of a run after the run's id and puts rule and wildcards into their comment. Each run
 leaves its id here, so that the next one of the same experiment finds what is still queued or running.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -25,7 +26,12 @@ RECORDS = "turncredit-slurm"
 #: Seconds until cancelled jobs have to be gone (Slurm kills after KillWait, 30 s by default), and between two looks.
 GONE_WITHIN, LOOK_EVERY = 120.0, 2.0
 #: States of jobs that have not ended.
-LIVING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "STOPPED", "COMPLETING")
+LIVING = (
+    "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "STOPPED", "COMPLETING", "STAGE_OUT",
+    "SIGNALING", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT",
+)  # fmt: skip
+#: The state of a job that had to make room for another one.
+PREEMPTED = "PREEMPTED"
 
 
 class SlurmJob(NamedTuple):
@@ -55,13 +61,18 @@ def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
     """The recorded runs of the experiment; with `ended` without those whose Snakemake still runs on this machine."""
     runs = []
     for path in sorted((state / RECORDS).glob("*.json")):
-        try:
-            record = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue  # just being written
+        record = _record(path)
         if record.get("experiment") == experiment and not (ended and locks.lives(record.get("process"))):
             runs.append(str(record["run"]))
     return runs
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """The record of a run; empty if it is just being written, or another Snakemake has removed it."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
 def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
@@ -81,6 +92,50 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     rows = [line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") >= 4]
     jobs = [SlurmJob(*(part.strip() for part in row)) for row in rows]
     return jobs if ended else [job for job in jobs if job.state in LIVING]
+
+
+def state_of(number: str, listed: Iterable[SlurmJob]) -> str | None:
+    """The state of the job with this id among the jobs that squeue lists; None if it is not there.
+
+    Tasks of an array that wait are listed together, as `17_[3-8]`.
+    """
+    states = {job.id.partition("[")[0]: job.state for job in listed}
+    return states.get(number) or states.get(f"{number.partition('_')[0]}_")
+
+
+def count_preemption(state: Path, run: str) -> None:
+    """Add one to the preempted jobs of a run that is recorded in `state`."""
+    path = state / RECORDS / f"{run}.json"
+    if record := _record(path):
+        write_json(path, {**record, "preempted": record.get("preempted", 0) + 1})
+
+
+def preempted(state: Path, experiment: str) -> int:
+    """How many jobs of the experiment's recorded runs were preempted and submitted again."""
+    records = (_record(state / RECORDS / f"{run}.json") for run in runs_of(state, experiment))
+    return sum(int(record.get("preempted", 0)) for record in records)
+
+
+def note_success(state: Path) -> None:
+    """In a Slurm job: leave a mark that its work is done, by which it is known when squeue no longer lists it."""
+    run, number = os.environ.get("SLURM_JOB_NAME"), os.environ.get("SLURM_JOB_ID")
+    if not run or not number or not (state / RECORDS / f"{run}.json").exists():
+        return  # not a job that a Snakemake has submitted from here
+    if "SLURM_ARRAY_JOB_ID" in os.environ:
+        number = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    (state / RECORDS / run).mkdir(exist_ok=True)
+    (state / RECORDS / run / number).touch()
+
+
+def succeeded(state: Path, run: str, number: str) -> bool:
+    """Whether a job of the run has left the mark of `note_success`."""
+    return (state / RECORDS / run / number).exists()
+
+
+def forget_success(state: Path, run: str, numbers: Iterable[str]) -> None:
+    """Remove the marks of these jobs of the run."""
+    for number in numbers:
+        (state / RECORDS / run / number).unlink(missing_ok=True)
 
 
 def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], None] = time.sleep) -> str | None:
@@ -111,6 +166,7 @@ def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], N
         waited += LOOK_EVERY
     for run in runs:
         (state / RECORDS / f"{run}.json").unlink(missing_ok=True)
+        shutil.rmtree(state / RECORDS / run, ignore_errors=True)
     if not left:
         return None
     running = sum(job.state != "PENDING" for job in left)

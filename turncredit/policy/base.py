@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,10 +61,14 @@ def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
         yield from (f" {action}" for action in actions)
 
 
-def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float]:
+def fetch_base(
+    name: str, revision: str | None, folder: Path, *, chat_template: Mapping[str, Any] | None = None
+) -> dict[str, float]:
     """Copy the files of a local folder or of a hub model to `folder`, so that an experiment is self-contained.
 
-    Returns the size of its vocabulary. Raises UserError for anything else.
+    `chat_template` are settings for the model's chat template; policies that are trained from this model keep them.
+    Returns the size of its vocabulary, and `thinks` (1) if the template lets the model think unless it is told not to.
+    Raises UserError for anything else, and for settings that the template does not read.
     """
     source = Path(name)
     if not source.is_dir():
@@ -82,4 +87,7 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
     for file in sorted(source.iterdir()):
         if file.is_file() and any(file.match(pattern) for pattern in MODEL_FILES):
             shutil.copyfile(file, folder / file.name)
-    return {"vocabulary": float(len(tokenizers.load(folder)))}
+    if chat_template:
+        tokenizers.set_chat_template(folder, chat_template)
+    thinks = "enable_thinking" in tokenizers.template_of(folder) and "enable_thinking" not in (chat_template or {})
+    return {"vocabulary": float(len(tokenizers.load(folder))), **({"thinks": 1.0} if thinks else {})}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, nearest
 
 PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 
@@ -26,6 +26,8 @@ PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 # match the same token far sooner than to tell that "mug 1" is a mug (held-out loss per action 1.8 against 2.1 nats
 # after the same SFT time).
 _WORD = r" ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
+#: In a model's folder: the settings that its chat template gets. Trained policies have a copy.
+TEMPLATE_SETTINGS = "chat_template_settings.json"
 #: The most texts, and the most words, whose ids are remembered.
 _REMEMBERED = 100_000
 
@@ -36,11 +38,21 @@ _BREAK = "\n"
 class Tokenizer:
     """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template.
 
-    `special_tokens` are the texts that stand for tokens of no text, such as the end of a turn.
+    `special_tokens` are the texts that stand for tokens of no text, such as the end of a turn. `chat_settings` are what
+    the template takes besides messages, such as Qwen3's `enable_thinking`.
     """
 
-    def __init__(self, backend: Backend, eos: str, pad: str | None, folder: Path, has_chat_template: bool):
+    def __init__(
+        self,
+        backend: Backend,
+        eos: str,
+        pad: str | None,
+        folder: Path,
+        has_chat_template: bool,
+        chat_settings: Mapping[str, Any] | None = None,
+    ):
         self._backend, self._folder = backend, folder
+        self.chat_settings = dict(chat_settings or {})
         self.eos_text = eos
         self.eos_id = self._special(eos)
         self.pad_id = self._special(pad) if pad else self.eos_id
@@ -102,7 +114,10 @@ class Tokenizer:
 
         `tools` are declarations in the form of the OpenAI API (`turncredit.data.tools.Toolbox.declarations`).
         """
-        return self._full.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        settings = self.chat_settings
+        return self._full.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=True, tokenize=False, **settings
+        )
 
     @cached_property
     def _full(self) -> Any:
@@ -124,7 +139,33 @@ def load(folder: str | Path) -> Tokenizer:
         return value["content"] if isinstance(value, dict) else value
 
     template = "chat_template" in config or (folder / "chat_template.jinja").exists()
-    return Tokenizer(Backend.from_file(str(file)), text("eos_token") or EOS, text("pad_token"), folder, template)
+    settings_file = folder / TEMPLATE_SETTINGS
+    settings = json.loads(settings_file.read_text()) if settings_file.exists() else {}
+    backend = Backend.from_file(str(file))
+    return Tokenizer(backend, text("eos_token") or EOS, text("pad_token"), folder, template, settings)
+
+
+def template_of(folder: Path) -> str:
+    """The text of the chat template of the model in `folder`; "" if it has none."""
+    file = folder / "chat_template.jinja"
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    return file.read_text() if file.exists() else str(config.get("chat_template") or "")
+
+
+def set_chat_template(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Let the chat template of the model in `folder` get these settings.
+
+    A template ignores what it does not know, so a setting whose name is not in its text raises UserError.
+    """
+    template = template_of(folder)
+    if not template:
+        raise UserError(f"policy.chat_template: the model in {folder} has no chat template; leave the setting out")
+    names = set(re.findall(r"[A-Za-z_]\w*", template))
+    for name in settings:
+        if name not in names:
+            hint = nearest(name, names)
+            raise UserError(f"policy.chat_template: the model's chat template does not read '{name}'{hint}")
+    (folder / TEMPLATE_SETTINGS).write_text(json.dumps(dict(settings), sort_keys=True))
 
 
 def _splitter() -> pre_tokenizers.PreTokenizer:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field
 
-from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, Shown, outcome_after_goal
 from turncredit.agents.hipif.history import History, Part
 from turncredit.agents.hipif.response import TAGS, read
 from turncredit.agents.hipif.wording import COMPLETED, GIVEN_UP, NOT_COMPLETED, Wording, plain, wording
@@ -149,6 +149,16 @@ def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Hip
     return lambda: Hipif(encoder, settings, worded)
 
 
+def shown(settings: Settings, _words: Words) -> Shown:
+    """Actions with their observations; of finished subgoals their text and the last observation.
+
+    A subgoal is taken to last four turns, as in the experts' demonstrations, so that its record is 10 tokens a turn.
+    """
+    both = settings.reflection and settings.subgoals
+    own = 95 + 30 * settings.reflection + 85 * settings.subgoals + 50 * both
+    return Shown(turns=3, responses=False, folded=10, own=own) if settings.subgoals else Shown(responses=False, own=own)
+
+
 AGENT = AgentSpec(
     name="hipif",
     make=make,
@@ -169,4 +179,5 @@ AGENT = AgentSpec(
         *(f" {judged}" for judged in (COMPLETED, NOT_COMPLETED, GIVEN_UP)),
     ),
     hindsight=outcome_after_goal,
+    shown=shown,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.envs.environment import Environment
+from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.household.expert import COLUMNS, Expert, random_command, slip_command
 from turncredit.envs.household.game import NOTHING
@@ -45,11 +45,20 @@ def _conda(settings: Settings) -> str | None:
 #: Of each family, with everything at hand: go, take, go, put; in between the tool, and twice for two objects.
 _LEAST = {"pick": 4, "look": 3, "clean": 5, "heat": 6, "cool": 6, "pick2": 8}
 
+
+def lengths(settings: Settings) -> Lengths:
+    """Tokens of the generated and of ALFWorld's released games."""
+    if settings.source == "generated":
+        return Lengths(goal=10, first=60, observation=25, action=6, admissible=69)
+    return Lengths(goal=9, first=143, observation=21, action=6, admissible=204)
+
+
 ENVIRONMENT = Environment(
     name="household",
     summary="ALFWorld's household as text games; generated or released games, exact oracles.",
     aliases=("alfworld",),
     Settings=Settings,
+    lengths=lengths,
     open_task=open_task,
     env_class=NativeEnv,
     make_tasks=make_tasks,

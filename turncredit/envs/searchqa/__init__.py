@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.envs.environment import Environment
+from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.judging import HIDDEN
 from turncredit.envs.searchqa.actions import is_answer
 from turncredit.envs.searchqa.answers import normalise
@@ -29,11 +29,18 @@ def _least_actions(settings: Settings) -> dict[str, int]:
     return {f"{hops} hop{'s' * (hops > 1)}": hops + 1 for hops in range(low, high + 1)}
 
 
+def lengths(settings: Settings) -> Lengths:
+    """Tokens of the generated fact base; assumed for other corpora: passages of 100 words, as Search-R1's."""
+    observation = 83 if settings.source == "generated" else 140 * settings.topk
+    return Lengths(goal=12, first=4, observation=observation, action=7, admissible=0)
+
+
 ENVIRONMENT = Environment(
     name="searchqa",
     summary="questions answered by search; a generated fact base, or question sets and corpora from files.",
     aliases=("search_qa", "search-qa", "search"),
     Settings=Settings,
+    lengths=lengths,
     open_task=open_task,
     env_class=SearchQA,
     remote=lambda settings: settings.retriever == "remote",

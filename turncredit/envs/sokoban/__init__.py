@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.envs.environment import Environment
+from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.sokoban.expert import Expert, random_command, slip_command
 from turncredit.envs.sokoban.game import Sokoban
 from turncredit.envs.sokoban.settings import Settings
@@ -16,6 +16,7 @@ ENVIRONMENT = Environment(
     name="sokoban",
     summary="boxes pushed onto targets; generated levels or files of levels, exact distances, dead ends known.",
     Settings=Settings,
+    lengths=lambda _: Lengths(goal=9, first=41, observation=42, action=1, admissible=4),
     open_task=open_task,
     env_class=Sokoban,
     make_tasks=make_tasks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.envs.environment import Environment
+from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.virtualhome.expert import COLUMNS, expert, random_command, slip_command
 from turncredit.envs.virtualhome.home import VirtualHome
 from turncredit.envs.virtualhome.rule import rule
@@ -30,6 +30,7 @@ ENVIRONMENT = Environment(
     name="virtualhome",
     summary="chores in a home on VirtualHome's evolving graph; generated households, or recorded programs.",
     Settings=Settings,
+    lengths=lambda _: Lengths(goal=8, first=44, observation=13, action=4, admissible=115),
     open_task=open_task,
     env_class=VirtualHome,
     lacks=_lacks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from turncredit.envs.environment import Environment
+from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.webshop.catalogue import check_data
 from turncredit.envs.webshop.expert import Expert, random_command, slip_command
 from turncredit.envs.webshop.rule import rule
@@ -32,10 +32,18 @@ def _least_actions(settings: Settings) -> dict[str, int]:
     return {f"{options} options": 3 + options for options in range(low, high + 1)}
 
 
+def lengths(settings: Settings) -> Lengths:
+    """Tokens of the generated shop, and of the original's 1,000 products."""
+    if settings.source == "generated":
+        return Lengths(goal=28, first=8, observation=136, action=6, admissible=50)
+    return Lengths(goal=45, first=8, observation=347, action=10, admissible=108)
+
+
 ENVIRONMENT = Environment(
     name="webshop",
     summary="shopping by search and click; a generated catalogue, or the original's files.",
     Settings=Settings,
+    lengths=lengths,
     open_task=open_task,
     env_class=WebShop,
     make_tasks=make_tasks,

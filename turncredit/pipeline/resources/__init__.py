@@ -8,7 +8,16 @@ here reads weights or imports torch.
 from turncredit.pipeline.resources.assumed import ASSUMED
 from turncredit.pipeline.resources.gpu_time import gpu_seconds, gpu_seconds_in_turn
 from turncredit.pipeline.resources.memory import Need, need
-from turncredit.pipeline.resources.requests import asleep_mb, disk, fits, in_time, ordered, requested, resource
+from turncredit.pipeline.resources.requests import (
+    asleep_mb,
+    disk,
+    fits,
+    gpus_requested,
+    in_time,
+    ordered,
+    requested,
+    resource,
+)
 
-__all__ = ["ASSUMED", "Need", "asleep_mb", "disk", "fits", "gpu_seconds", "gpu_seconds_in_turn", "in_time", "need"]
-__all__ += ["ordered", "requested", "resource"]
+__all__ = ["ASSUMED", "Need", "asleep_mb", "disk", "fits", "gpu_seconds", "gpu_seconds_in_turn", "gpus_requested"]
+__all__ += ["in_time", "need", "ordered", "requested", "resource"]

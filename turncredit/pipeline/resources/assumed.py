@@ -22,10 +22,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Typical:
-    """Rollouts whose environment and agent do not say how long they are."""
+    """Rollouts, beside what the environment (`Lengths`) and the agent (`Shown`) say of their lengths."""
 
-    instruction: int = 400  # tokens; assumed
-    observation: int = 200  # tokens, with its list of actions; assumed
+    markup: int = 10  # tokens around an earlier turn: labels, ends of messages
+    characters: float = 3.5  # of a token of action templates; measured (benchmarks/env/lengths.py)
+    longest: float = 1.5  # times a mean prompt that the longest one has, at the same turn; assumed
+    question: int = 400  # tokens of a judge's rubric; assumed
     horizon: int = 50  # turns of the longest rollout; assumed
     response: float = 0.4  # share of the longest response that a mean one has; assumed
     turns: float = 0.7  # share of the horizon that a mean rollout has; assumed
@@ -80,7 +82,7 @@ A100, TYPICAL, STARTS, HOST, REQUEST, PASSES = Gpu(), Typical(), Starts(), Host(
 ASSUMED = (
     f"Assumed: an A100-80GB at {A100.reached:.0%} of its bf16 peak in training and {A100.decoded:.0%} of its bandwidth "
     f"in sampling; {TYPICAL.response:.0%} of max_response_tokens and {TYPICAL.turns:.0%} of the horizon in the mean; "
-    f"an instruction of {TYPICAL.instruction} tokens, observations of {TYPICAL.observation}; a judge's answers of "
+    "texts as long as the environment's were measured; a judge's answers of "
     f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens; {STARTS.process:.0f} s "
     f"to start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM, "
     f"{STARTS.vllm_wakes:.0f} and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. "

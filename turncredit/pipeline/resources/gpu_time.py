@@ -10,7 +10,7 @@ from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import A100, STARTS, TYPICAL
-from turncredit.pipeline.resources.work import Played, Work, mean_response, rebuilds_context
+from turncredit.pipeline.resources.work import Played, Work, env_lengths
 from turncredit.policy.shapes import BYTES
 
 
@@ -74,22 +74,21 @@ def _sampling(work: Work, played: Played) -> float:
     model, policy = work.model, work.experiment.policy
     slots = min(work.rollout.slots, played.at_once)
     step = BYTES[policy.dtype] * model.parameters + model.cache(slots * work.length.mean, "bfloat16")
-    waves, response = math.ceil(played.rollouts / slots), mean_response(work.experiment)
-    decoded = waves * played.turns * response * step / (A100.bandwidth * A100.decoded)
-    # A prefix cache saves what contexts share, about half of a rebuilt one.
-    fresh = work.length.mean / 2 if rebuilds_context(work.experiment) else TYPICAL.observation
-    read = model.passes(int(played.rollouts * played.turns * fresh))
+    waves = math.ceil(played.rollouts / slots)
+    decoded = waves * played.turns * work.length.response * step / (A100.bandwidth * A100.decoded)
+    read = model.passes(int(played.rollouts * played.turns * work.length.fresh))
     return (decoded + read / (A100.operations * A100.reached)) / policy.sample_gpus
 
 
 def _judging(work: Work) -> float:
     """Seconds of a judge's answers, one for each turn, none of them cached. The rubric is read once."""
     judge, model, questions = work.experiment.judge, work.model, work.rollouts * work.turns
-    shown = (2 * judge.window + 1) * TYPICAL.observation
+    lengths = env_lengths(work.experiment)
+    shown = (2 * judge.window + 1) * (lengths.observation + lengths.action + TYPICAL.markup)
     longest = TYPICAL.response * judge.max_tokens
     answer = longest if judge.thinking else min(TYPICAL.answer, longest)
-    at_once = min(judge.concurrency, questions)
-    held = TYPICAL.instruction + shown + answer / 2
+    at_once = min(judge.in_flight, questions)
+    held = TYPICAL.question + shown + answer / 2
     step = BYTES["bfloat16"] * model.parameters + model.cache(int(at_once * held), "bfloat16")
     decoded = math.ceil(questions / at_once) * answer * step / (A100.bandwidth * A100.decoded)
     return decoded + model.passes(int(questions * shown)) / (A100.operations * A100.reached)

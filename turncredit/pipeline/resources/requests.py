@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from turncredit.config import ResourceConfig
@@ -14,7 +14,7 @@ from turncredit.pipeline.playing import plays
 from turncredit.pipeline.resources.assumed import A100, HOST, REQUEST, TYPICAL
 from turncredit.pipeline.resources.gpu_time import longest
 from turncredit.pipeline.resources.memory import need
-from turncredit.pipeline.resources.work import contexts, mean_response, rebuilds_context, round_turns, saved
+from turncredit.pipeline.resources.work import contexts, round_turns, saved
 from turncredit.policy.shapes import BYTES
 
 _FINER = "train with LoRA (policy.lora), or in bfloat16 (policy.train_dtype, policy.moments_dtype)"
@@ -101,10 +101,22 @@ def asleep_mb(plan: Plan) -> int:
     return _megabytes(HOST.vllm_process + waiting)
 
 
-def requested(wanted: ResourceConfig) -> dict[str, int]:
-    """Resources by Snakemake's names, but memory, which depends on the attempt. Several GPUs are those of one node."""
-    gpus = wanted.gpu or 0
-    return {"runtime": wanted.runtime or REQUEST.least_minutes, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
+def requested(wanted: ResourceConfig, slurm: Mapping[str, str]) -> dict[str, int | str]:
+    """Resources by Snakemake's names, but memory, which depends on the attempt; `slurm` are those of Slurm alone."""
+    return {"runtime": wanted.runtime or REQUEST.least_minutes, **gpus_requested(wanted.gpu or 0, slurm)}
+
+
+def gpus_requested(gpus: int, slurm: Mapping[str, str]) -> dict[str, int | str]:
+    """What a job asks for that takes so many GPUs, all of one node, with what it asks of Slurm alone.
+
+    GPUs that it asks for as a generic resource (`gres`) are not asked for a second time; one without a number gets it.
+    """
+    asked = {key: value for key, value in slurm.items() if key != "gpu_model" or gpus}
+    kind = asked.get("gres", "").split(":")
+    by_gres = kind[0] == "gpu"
+    if by_gres and gpus and not kind[-1].isdigit():
+        asked["gres"] += f":{gpus}"
+    return {"gpu": 0 if by_gres else gpus, **({"nodes": 1} if gpus > 1 else {}), **asked}
 
 
 def disk(plan: Plan) -> dict[str, float]:
@@ -128,9 +140,8 @@ def disk(plan: Plan) -> dict[str, float]:
     length, turns = contexts(experiment, model), round_turns(experiment, model)
     samplings = len(plan.samplings) * len(experiment.seeds)
     sampled_rounds = runs * max(0, rounds - 1) + samplings
-    read = length.mean if rebuilds_context(experiment) else TYPICAL.observation + mean_response(experiment)
     # Ids, log-probabilities and texts of a turn; a number a method for its credit.
-    a_turn = 4 * read + 8 * mean_response(experiment) + 2000
+    a_turn = 4 * length.whole / (TYPICAL.turns * length.turns) + 8 * length.response + 2000
     learned = [name for name in experiment.trained() if plan.learns(name)]
     hiddens = len(learned) * len(experiment.seeds) * rounds * turns * TYPICAL.turns * model.hidden * 2
     sizes = {

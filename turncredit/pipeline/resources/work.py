@@ -7,7 +7,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from turncredit import agents, envs
+from turncredit.agents.action_forms import action_forms
 from turncredit.config import Experiment, RolloutConfig
+from turncredit.config.sections import AgentSlice
+from turncredit.envs.environment import Lengths
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import TYPICAL
@@ -15,36 +18,73 @@ from turncredit.policy.shapes import BYTES, Shapes
 
 
 class Contexts(NamedTuple):
-    """Tokens of the longest and of a mean context with its response, and turns of the longest rollout."""
+    """The lengths of an agent's contexts.
+
+    longest   tokens of the longest context, with its response
+    mean      tokens of a mean context, with its response
+    whole     tokens of all sequences of a mean rollout: one a turn, or one of all turns where contexts only grow
+    response  tokens of a mean response
+    fresh     tokens of a mean prompt that an engine with a prefix cache has to read
+    turns     turns of the longest rollout
+    """
 
     longest: int
     mean: int
+    whole: int
+    response: int
+    fresh: int
     turns: int
 
 
-def contexts(experiment: Experiment, shapes: Shapes) -> Contexts:
-    """The lengths of the agents' contexts: as they limit them, else the turns that they show, with mean responses."""
+def contexts(experiment: Experiment, shapes: Shapes, agent: AgentSlice | None = None) -> Contexts:
+    """The lengths of the contexts of `agent`; without one, of each the largest among the experiment's agents."""
+    every = [agent] if agent else [one.chosen() for one in (experiment.agent, *experiment.agents.values())]
+    found = [_contexts(experiment, shapes, one) for one in every]
+    return Contexts(*map(max, zip(*found, strict=True)))
+
+
+def env_lengths(experiment: Experiment) -> Lengths:
+    """Mean tokens of the environment's texts."""
     environment = envs.load(experiment.env.name)
+    return environment.lengths(environment.Settings.model_validate(experiment.env.chosen().settings))
+
+
+def _contexts(experiment: Experiment, shapes: Shapes, agent: AgentSlice) -> Contexts:
+    """By what the agent shows of a rollout, and how long the environment's texts are."""
+    environment, spec = envs.load(experiment.env.name), agents.load(agent.name)
     settings = environment.Settings.model_validate(experiment.env.chosen().settings)
+    own, words, lengths = spec.Settings.model_validate(agent.settings), environment.words, env_lengths(experiment)
+    shown = spec.shown(own, words)
     turns = int(getattr(settings, "horizon", None) or TYPICAL.horizon)
-    longest = mean = 0
-    for config in (experiment.agent, *experiment.agents.values()):
-        own = agents.load(config.name).Settings.model_validate(config.chosen().settings)
-        response = config.max_response_tokens
-        limit = getattr(own, "max_prompt_tokens", None)
-        shown = min(turns, getattr(own, "history", turns - 1) + 1)
-        a_turn = TYPICAL.observation + TYPICAL.response * response
-        most = min(limit + response if limit else TYPICAL.instruction + int(shown * a_turn), shapes.positions)
-        some = TYPICAL.instruction + int(min(shown, TYPICAL.turns * turns / 2) * a_turn)
-        longest, mean = max(longest, most), max(mean, min(some, most))
-    return Contexts(longest, mean, turns)
+    response = TYPICAL.response * agent.max_response_tokens
+    whole_turns = turns if shown.turns is None else shown.turns
+    forms = lengths.admissible if spec.lists_admissible(agent.settings, words) else _tokens(action_forms(words))
+    opening = lengths.first if whole_turns >= turns - 1 else lengths.observation
+    a_turn = lengths.observation + TYPICAL.markup + (response if shown.responses else lengths.action)
 
+    def prompt(turn: int) -> float:
+        whole = min(turn - 1, whole_turns)
+        return shown.own + lengths.goal + forms + opening + whole * a_turn + (turn - 1 - whole) * shown.folded
 
-def mean_response(experiment: Experiment) -> float:
-    """Tokens of a mean response, of the agent whose responses may be the longest."""
-    return TYPICAL.response * max(
-        agent.max_response_tokens for agent in (experiment.agent, *experiment.agents.values())
+    limit = min(getattr(own, "max_prompt_tokens", None) or shapes.positions, shapes.positions)
+    played = range(1, max(1, round(TYPICAL.turns * turns)) + 1)
+    mean = sum(min(prompt(turn), limit) for turn in played) / len(played)
+    longest = min(TYPICAL.longest * prompt(turns), limit) + agent.max_response_tokens
+    last = min(prompt(len(played)), limit) + response
+    return Contexts(
+        longest=int(min(longest, shapes.positions)),
+        mean=int(min(mean + response, shapes.positions)),
+        whole=int(last if spec.append_only else len(played) * (mean + response)),
+        response=int(response),
+        # What is rebuilt shares about half with the prompt before.
+        fresh=int(lengths.observation + TYPICAL.markup if spec.append_only else mean / 2),
+        turns=turns,
     )
+
+
+def _tokens(text: str) -> int:
+    """About how many tokens a text has."""
+    return round(len(text) / TYPICAL.characters)
 
 
 def rebuilds_context(experiment: Experiment) -> bool:
@@ -95,8 +135,8 @@ class Work:
 
     @cached_property
     def length(self) -> Contexts:
-        """The lengths of contexts."""
-        return contexts(self.experiment, self.model)
+        """The lengths of the contexts of the agent that plays, or has played."""
+        return contexts(self.experiment, self.model, self.plan.agent(self.at))
 
     @property
     def rollouts(self) -> int:
@@ -120,8 +160,7 @@ class Work:
 
     def forward(self, rollouts: float) -> float:
         """bf16 operations of a pass over the sequences of so many rollouts."""
-        contexts_read = self.turns if rebuilds_context(self.experiment) else 2
-        return self.model.passes(int(rollouts * contexts_read * self.length.mean))
+        return self.model.passes(int(rollouts * self.length.whole))
 
 
 class Played(NamedTuple):

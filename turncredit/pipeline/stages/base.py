@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pydantic import Field
+
 from turncredit import agents, envs
 from turncredit.config import ScratchConfig
+from turncredit.config.sections import TemplateSetting
 from turncredit.config.stages import Artifact, Stage
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
@@ -14,6 +19,7 @@ class Config(Slice):
 
     source: str
     revision: str | None
+    chat_template: dict[str, TemplateSetting] = Field(default_factory=dict, exclude_if=lambda settings: not settings)
     scratch: ScratchConfig | None
     own_columns: tuple[str, ...]
     vocabulary: tuple[str, ...]
@@ -28,6 +34,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
     return Config(
         source=policy.source,
         revision=policy.revision,
+        chat_template=policy.chat_template,
         scratch=policy.scratch if from_scratch else None,
         own_columns=(*agent.demo_columns, *agent.optional_columns) if from_scratch else (),
         vocabulary=agent.vocabulary_in(environment.words) if from_scratch else (),
@@ -46,7 +53,7 @@ def run(job: Job) -> dict[str, float]:
     config: Config = job.config
     with job.folder("model") as folder:
         if config.scratch is None:
-            return fetch_base(config.source, config.revision, folder)
+            return fetch_base(config.source, config.revision, folder, chat_template=config.chat_template)
         return new_base(
             job.table("demos", "demos"),
             config.scratch,
@@ -54,6 +61,17 @@ def run(job: Job) -> dict[str, float]:
             own_columns=config.own_columns,
             vocabulary=config.vocabulary,
         )
+
+
+def warning(metrics: Mapping[str, float]) -> str | None:
+    """A line about a model that thinks before it answers although nobody has asked it to."""
+    if not metrics.get("thinks"):
+        return None
+    return (
+        "the model's chat template has the switch enable_thinking, which the model thinks by if it is not set: its "
+        "thoughts count as its response. Set policy.chat_template to {enable_thinking: false}, or to true if that is "
+        "meant"
+    )
 
 
 STAGE = Stage(
@@ -68,4 +86,5 @@ STAGE = Stage(
     slice=config,
     inputs=inputs,
     run=run,
+    warning=warning,
 )
