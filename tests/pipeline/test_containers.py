@@ -92,7 +92,9 @@ NOT_IN_JOBS = {"matplotlib", "pygments", "mlflow-skinny", "sqlalchemy", "alembic
 
 def test_the_environment_with_vllm_has_what_the_stages_import():
     """It installs the package itself without dependencies, because the package's transformers is not vLLM's."""
-    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    requires = [*project["dependencies"], *extras["train"], *extras["pipeline"]]
     packages = {re.split(r"[<>=\[]", line)[0]: line for line in requires}
     assert set(packages) >= WITH_VLLM | NOT_IN_JOBS
     wanted = {line for name, line in packages.items() if name not in WITH_VLLM | NOT_IN_JOBS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.layout import Layout
-from turncredit.errors import UserError
+from turncredit.errors import UserError, require
 from turncredit.pipeline import failures, preflight
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.partitions import Asked
@@ -136,8 +135,9 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
 
 def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
-    if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
-        raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
+    require("snakemake")
+    if not Path("Snakefile").exists():
+        raise UserError("--cluster needs the Snakefile of this workflow in this folder")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
         small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False))

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, require
 
 #: Where Snakemake looks for its file, and options with which it needs none here.
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
@@ -56,6 +56,7 @@ def run(context: typer.Context) -> None:
             f"no Snakefile in this folder ({Path.cwd()}); change to the one that has it and config.yaml: the "
             "repository, or a folder that `turncredit init DIR` created"
         )
+    require("snakemake")
     arguments = snakemake.with_keys(context.args or ["--cores", "all"])
     read = [] if named else snakemake.check_configuration(arguments)
     names = _sweep(arguments) if any("sweep" in keys for keys in read) else []

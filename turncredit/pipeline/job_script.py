@@ -135,7 +135,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         except UserError as error:
             line, status = f"{described.label}: {error}", failures.USER_ERROR
         except Exception as error:
-            reason = in_one_line(error) if isinstance(error, OSError) else None
+            reason = in_one_line(error)
             if reason is None:
                 with suppress(OSError):  # the disk of the log may be the full one
                     traceback.print_exc()

@@ -86,6 +86,18 @@ def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
             yield Finding(True, f"env.{plan.experiment.env.owner}: {line}")
 
 
+def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """What reads a policy finds torch and transformers where it runs."""
+    if where.deployed or where.storage or not set(stages) & set(policy_stages()):
+        return
+    lack = [module for module in ("torch", "transformers") if importlib.util.find_spec(module) is None]
+    if lack:
+        line = (
+            f"{' and '.join(lack)}: not installed in {sys.prefix}; pip install 'turncredit[train]', or add --sdm conda"
+        )
+        yield Finding(False, line)
+
+
 def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """The sampling engine, and the judge's server, can be imported where the rules that need them run."""
     experiment = plan.experiment
@@ -159,7 +171,7 @@ def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
 def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """torch can use GPUs, if jobs ask for them."""
     asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
-    if not asking or where.deployed:
+    if not asking or where.deployed or importlib.util.find_spec("torch") is None:
         return
     version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
@@ -311,7 +323,20 @@ def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[
 
 
 #: (plan, stages that will run, how) -> findings
-CHECKS = (storage, environment, engines, images, torch_build, one_gpu_job_at_a_time, slurm, weights, memory, time, disk)
+CHECKS = (
+    storage,
+    environment,
+    packages,
+    engines,
+    images,
+    torch_build,
+    one_gpu_job_at_a_time,
+    slurm,
+    weights,
+    memory,
+    time,
+    disk,
+)
 
 
 def check_gpu(stage: str, asked: int) -> None:

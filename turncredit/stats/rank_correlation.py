@@ -10,7 +10,6 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
 from turncredit.stats.bootstrap import Statistic, ratio, sums_by
 from turncredit.stats.levels import normal_half
@@ -118,7 +117,7 @@ def weighted_auc(score_M: np.ndarray, positive_M: np.ndarray, weight_BM: np.ndar
     """
     if positive_M.all() or not positive_M.any():
         return np.full(len(weight_BM), np.nan)
-    place_M = rankdata(score_M, method="dense") - 1
+    place_M = np.unique(score_M, return_inverse=True)[1]
     order_M = np.argsort(place_M, kind="stable")
     first = np.flatnonzero(np.diff(place_M[order_M], prepend=-1))
     weight_BM = weight_BM[:, order_M]
