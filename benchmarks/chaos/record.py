@@ -16,7 +16,7 @@ from benchmarks.chaos.faults import OUTCOMES
 def read(lines: Path) -> list[dict[str, Any]]:
     """The recorded faults, in the order in which they were injected; a line that a kill cut short is left out."""
     rows = []
-    for line in lines.read_text().splitlines() if lines.exists() else ():
+    for line in lines.read_text(encoding="utf-8").splitlines() if lines.exists() else ():
         try:
             rows.append(json.loads(line))
         except ValueError:
@@ -33,7 +33,7 @@ def write(rows: list[dict[str, Any]], folder: Path) -> int:
     for row in rows:
         cells = (row["kind"], row["where"], row["when"], row["outcome"], row["printed"], f"{row['seconds']:.1f}")
         lines.append(f"| {' | '.join(_cell(text) for text in cells)} |")
-    (folder / "FAULTS.md").write_text("\n".join(lines) + "\n")
+    (folder / "FAULTS.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(by_kind(rows)))
     return 0
 

@@ -43,7 +43,9 @@ def written(text: str) -> dict[str, Estimate]:
 def gains(results: Results) -> dict[str, Estimate]:
     """Each method's gain over flat GRPO: this experiment's where it trained the method, else the first table's."""
     trained = {method: paired(results, method, BASELINE) for method in results.methods if method != BASELINE}
-    return written(TABLES.read_text()) | {method: gain for method, gain in trained.items() if gain is not None}
+    return written(TABLES.read_text(encoding="utf-8")) | {
+        method: gain for method, gain in trained.items() if gain is not None
+    }
 
 
 def main(folder: str) -> None:

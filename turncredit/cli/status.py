@@ -267,7 +267,7 @@ def _changed_since(path: str, time: float) -> bool:
 def _record(plan: Plan, job: Step) -> Any:
     """The metrics file of a job that has ended well; None if there is none."""
     try:
-        record = json.loads(Path(plan.metrics(*job)).read_text())
+        record = json.loads(Path(plan.metrics(*job)).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return record if {"wall_s", "started", "metrics"} <= record.keys() else None
@@ -277,7 +277,7 @@ def _tail(log: str | None) -> list[str]:
     """The last lines of a log, if it is there."""
     if log is None or not Path(log).exists():
         return []
-    lines = Path(log).read_text(errors="replace").splitlines()
+    lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
     return [f"{log}:", *lines[-LAST_LINES:]] if lines else []
 
 

@@ -24,7 +24,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         if isinstance(error, FileNotFoundError) and path == Path(CONFIG):
             raise UserError(

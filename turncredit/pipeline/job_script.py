@@ -8,6 +8,7 @@ script can repeat it by hand:
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -237,7 +238,7 @@ def _from_file(argv: list[str]) -> Description:
         raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])
     try:
-        return Description(**json.loads(path.read_text()))
+        return Description(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise SystemExit(f"{path}: no such file; each job writes a .job.json next to its log") from None
     except (ValueError, TypeError) as error:
@@ -260,9 +261,12 @@ def logged(log: str | None):
             print(line, file=sys.stderr, flush=True)
 
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w") as file:
+    with open(log, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a log is UTF-8, whatever the terminal's encoding
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         yield say
     finally:

@@ -56,7 +56,7 @@ def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
     runs = []
     for path in sorted((state / RECORDS).glob("*.json")):
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # just being written
         if record.get("experiment") == experiment and not (ended and locks.lives(record.get("process"))):
@@ -72,7 +72,7 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     if ended:
         command.append("--states=all")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"squeue does not answer ({error}); run this where Slurm's commands work") from None
     if done.returncode:
@@ -122,7 +122,9 @@ def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], N
 
 def _cancel(jobs: Iterable[SlurmJob]) -> None:
     ids = [job.id for job in jobs]
-    done = subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["scancel", *ids], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False
+    )
     if done.returncode and queue([job.run for job in jobs]):
         why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
         raise UserError(
