@@ -80,6 +80,8 @@ def test_queries_that_read_are_answered(query, finished):
         (["--configfiles", "twice.yaml", "--cores", "1"], "twice.yaml: line 2: the key 'a' is given twice"),
         (["--config", "rounds"], "--config rounds: write key=value"),
         (["--config", "rounds=3", "update.lr=0.1"], "--config 'update={lr: 0.1}'"),
+        (["--config", "a:b=c"], "'a:b' is no key"),
+        (["--config", "=3"], "'' is no key"),
         (["-C", "policy.scratch.hidden=8"], "--config 'policy={scratch: {hidden: 8}}'"),
         ([], "config.yaml: line 2: the key 'a' is given twice"),
     ],

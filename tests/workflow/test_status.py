@@ -261,3 +261,20 @@ def test_the_hours_to_come_are_those_of_the_plan_also_where_one_job_runs_a_run(p
         assert hours.endswith(f"about {planned:.1f} to come")
         coming.append(planned)
     assert coming[1] < coming[0]
+
+
+def test_files_that_a_copy_has_given_other_times_are_what_snakemake_would_make_again(plan):
+    jobs = jobs_and_inputs(plan)
+    outputs = [path for job in jobs for path in plan.outputs(*job).values()]
+    for time_, path in enumerate(outputs, start=1_000_000):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+        os.utime(path, (time_, time_))
+    assert status.made_before_their_inputs(plan, jobs, set(jobs)) == 0
+    turns = plan.layout.path("turns", policy="flat_grpo", seed=0, round=2)
+    os.utime(turns, (2_000_000, 2_000_000))
+    after = {stage for stage, at in jobs if "flat_grpo" in (at.policy, at.method) and at.round == 2} - {"rollout"}
+    again = status.made_before_their_inputs(plan, jobs, set(jobs))
+    assert len(after) <= again < len(jobs) / 2
+    os.utime(outputs[0], (2_000_000, 2_000_000))
+    assert status.made_before_their_inputs(plan, jobs, set(jobs)) > again

@@ -7,6 +7,7 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ from turncredit.pipeline.plan import Plan
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
+#: What to do where Snakemake goes by the times of files, and these say nothing.
+TOUCH = "Snakemake runs them again, unless `snakemake --touch` with the same options gives all files their times anew"
 #: Lines of a failed job's log that are shown.
 LAST_LINES = 5
 #: Seconds without any job after which nobody was running the experiment, if jobs take a minute or more; where they take
@@ -81,6 +84,8 @@ def lines_of(plan: Plan) -> list[str]:
         "",
         *run_lines(plan, records, {step: work.state for step, work in now.items()}),
     ]
+    if copied := made_before_their_inputs(plan, jobs, records):
+        lines += ["", f"{copied} of the stages done have inputs that are newer, as after a copy: {TOUCH}"]
     for failure in failed:
         lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _tail(failure.log))]
     return [*lines, "", *rest_lines(plan, list(jobs), records)]
@@ -111,6 +116,20 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
         else:
             records[job] = record
     return records, len(outdated)
+
+
+def made_before_their_inputs(plan: Plan, jobs: Mapping[Step, Sequence[str]], records: Collection[Step]) -> int:
+    """How many of the jobs that have ended Snakemake would run again by the times of their files: an input is newer
+    than an output, or is made again itself. (It compares the contents of small files, if it has a record of them.)"""
+    again: set[Step] = set()
+    for job, reads in jobs.items():
+        if job in records:
+            times = [time for path in plan.outputs(*job).values() if (time := _time_of(path)) is not None]
+            before = {step for path in reads if (step := maker(plan, path)) is not None}
+            newer = any((time := _time_of(path)) is not None and time > min(times) for path in reads if times)
+            if newer or before & again:
+                again.add(job)
+    return len(again)
 
 
 def still_failed(plan: Plan, jobs: Collection[Step], failure: failures.Failure) -> bool:
@@ -251,6 +270,14 @@ def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any])
         if (at := next((one for one in steps if one not in records), None)) is not None:
             stages[at] = work
     return stages
+
+
+def _time_of(path: str) -> float | None:
+    """When a file, or what Snakemake marks a folder with, was written; None if it is not there."""
+    for one in (os.path.join(path, ".snakemake_timestamp"), path):
+        with suppress(OSError):
+            return os.lstat(one).st_mtime
+    return None
 
 
 def _counts(what: Counter[str]) -> str:

@@ -15,20 +15,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, unusable
 
 
 def take_over(state: Path) -> bool:
     """Record this process in `state` (Snakemake's folder); remove a lock that no living process can hold.
 
     Returns whether a lock was removed. If a process on another machine is recorded, the lock is left to `--unlock`.
+    Where `state` cannot be written, as in dry runs and summaries of another user's folder, nothing is recorded.
     """
     me = identity(os.getpid())
     if me is None:
         return False
     records = state / "turncredit-processes"
-    records.mkdir(parents=True, exist_ok=True)
-    (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me), encoding="utf-8")
+    try:
+        records.mkdir(parents=True, exist_ok=True)
+        (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me), encoding="utf-8")
+    except OSError as error:
+        if unusable(error) is None:
+            raise
+        return False
     locked = any((state / "locks").glob("*.lock"))
     for path in records.glob("*.json"):
         try:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from turncredit.config import Experiment
 from turncredit.config.stages import policy_stages
 from turncredit.errors import UserError
-from turncredit.pipeline import partitions, resources
+from turncredit.pipeline import machine, partitions, resources
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
@@ -84,6 +84,12 @@ def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
     else:
         if line:
             yield Finding(True, f"env.{plan.experiment.env.owner}: {line}")
+
+
+def interpreter_and_folders(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Snakemake can start a job with this interpreter, and write its own folders."""
+    lines = [*machine.folder_mistakes(), *([] if where.deployed else machine.interpreter_mistakes())]
+    yield from (Finding(False, line) for line in lines)
 
 
 def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -324,6 +330,7 @@ def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[
 
 #: (plan, stages that will run, how) -> findings
 CHECKS = (
+    interpreter_and_folders,
     storage,
     environment,
     packages,

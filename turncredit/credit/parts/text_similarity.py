@@ -53,7 +53,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 def default_cache() -> Path:
     """The default path of the cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "turncredit" / "similarity.sqlite"
 
 
 def lexical(texts: pa.Array, blocks: Sequence[Block]) -> list[np.ndarray]:
