@@ -16,6 +16,7 @@
 #                 give the same bits; ONLY=tiny,run: some of them (tests/golden_runs.py). Kept in build/golden
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-snakemake  the tests of planning on the oldest and the newest Snakemake that are allowed
+# make test-light  the wheel alone, in an empty environment, and beside TRL, verl and vLLM (needs a package index)
 # make test-real  a part of make test alone: a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
@@ -36,7 +37,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud golden fuzz chaos test-vllm \
-    test-adapters test-snakemake test-image test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
+    test-adapters test-snakemake test-image test-light test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
     lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -131,6 +132,10 @@ test-snakemake: $(LINT_READY)
 	    PYTHONPATH="$$PWD/$$folder" OMP_NUM_THREADS=1 $(PYTEST) tests/pipeline/test_rules.py tests/pipeline/test_dag.py \
 	        tests/pipeline/test_granularity.py tests/pipeline/test_audit_dag.py tests/workflow
 	done
+
+test-light: $(LINT_READY)
+	$(BIN)/python -c 'import uv' 2>/dev/null || $(PIP) uv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m light tests/test_light.py
 
 test-real: $(LINT_READY)
 	$(REAL_PACKAGES)
@@ -264,10 +269,10 @@ lock:
 	    --excludes <(echo torch) --constraints <($(BIN)/python -m pip list --format freeze | grep -v '^torch==') "$$@"; }
 	torch=$$($(BIN)/python -c 'from importlib.metadata import requires
 	print("\n".join(line for line in requires("torch") if "extra ==" not in line and "nvidia" not in line))')
-	compile pyproject.toml <(echo "$$torch") -o requirements.lock
-	compile pyproject.toml <(echo "$$torch") --extra test | grep -vxFf requirements.lock > requirements-test.lock
-	compile pyproject.toml <(echo "$$torch") --extra docs | grep -vxFf requirements.lock > requirements-docs.lock
-	compile pyproject.toml <(echo "$$torch") --extra reference | grep -vxFf requirements.lock \
+	compile pyproject.toml --extra all <(echo "$$torch") -o requirements.lock
+	compile pyproject.toml --extra all <(echo "$$torch") --extra test | grep -vxFf requirements.lock > requirements-test.lock
+	compile pyproject.toml --extra all <(echo "$$torch") --extra docs | grep -vxFf requirements.lock > requirements-docs.lock
+	compile pyproject.toml --extra all <(echo "$$torch") --extra reference | grep -vxFf requirements.lock \
 	    > requirements-reference.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header --excludes <(echo gradio) \
 	    requirements-adapters.in -o requirements-adapters.lock

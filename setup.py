@@ -39,7 +39,9 @@ class workflow_files(Command):
 
     def get_source_files(self):
         """What an sdist needs for this."""
-        patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["turncredit"]["workflow"]
+        patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["turncredit"][
+            "workflow"
+        ]
         return [path.relative_to(ROOT).as_posix() for pattern in patterns for path in sorted(ROOT.glob(pattern))]
 
     def get_output_mapping(self):

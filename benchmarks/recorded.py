@@ -81,12 +81,12 @@ def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:
     Returns the number of rows removed from each table. Raises UserError for a method that the configuration lacks.
     """
     folder = Path(folder)
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if missing := sorted(set(methods) - set(config["methods"])):
         raise UserError(f"{folder / 'config.json'}: has no method '{missing[0]}'")
     config["methods"] = [name for name in config["methods"] if name not in methods]
     config["define"] = {name: entry for name, entry in config["define"].items() if name not in methods}
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     removed = {}
     for name in KEPT:
         file = folder / f"{name}.parquet"

@@ -21,7 +21,7 @@ SIZES = {
 
 def settings(size: str, **sections: dict) -> Experiment:
     """The default experiment with that policy and little training. `sections` are merged over the configuration's."""
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
     config["policy"]["scratch"] |= SIZES[size]
     config["tasks"] |= {"train": 600, "eval": 8}
     config["demos"] |= {"count": 600}

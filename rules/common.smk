@@ -14,13 +14,15 @@ from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline import blocks, preflight, retries
+from turncredit.pipeline import blocks, machine, preflight, retries
 from turncredit.data.yaml_files import CONFIG, read_mapping
 
 # While Snakemake plans, all objects stay alive, and looking for others is a fifth of the time of a large dry run
 # (benchmarks/pipeline/START.md). `onstart` turns the collector on again; the interpreter collects once more at its end.
 gc.disable()
 atexit.register(gc.freeze)
+
+machine.name_the_user()
 
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None

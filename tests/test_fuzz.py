@@ -137,7 +137,7 @@ def test_a_table_near_the_schema_is_credited_or_refused_in_one_line(columns, nam
 
 # ---------------------------------------------------------------------------------------------------- configurations
 
-TEXT = Path(tiny.ROOT / tiny.CONFIG).read_text()
+TEXT = Path(tiny.ROOT / tiny.CONFIG).read_text(encoding="utf-8")
 #: words that YAML reads as something, or trips over
 WORDS = [
     "null", "~", "yes", "-1", "1e999", ".nan", ".inf", "0x1F", "1_000", "''", "[]", "{}", "&a", "*a", "<<", "0o7",

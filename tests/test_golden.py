@@ -43,7 +43,7 @@ def write_table(path: Path, made_by: dict | None = None, columns: dict = CREDIT,
 
 
 def write_json(path: Path, data: dict, **changed) -> None:
-    path.write_text(json.dumps({**data, **changed}))
+    path.write_text(json.dumps({**data, **changed}), encoding="utf-8")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_a_reader_that_has_gone_is_no_error(format, finished):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_full_disk_is_one_line():
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         made = subprocess.run([*COMMAND, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert made.returncode == 2
     assert made.stderr.splitlines()[0].startswith("turncredit: No space left on device; free some space")
@@ -80,6 +80,8 @@ def test_queries_that_read_are_answered(query, finished):
         (["--configfiles", "twice.yaml", "--cores", "1"], "twice.yaml: line 2: the key 'a' is given twice"),
         (["--config", "rounds"], "--config rounds: write key=value"),
         (["--config", "rounds=3", "update.lr=0.1"], "--config 'update={lr: 0.1}'"),
+        (["--config", "a:b=c"], "'a:b' is no key"),
+        (["--config", "=3"], "'' is no key"),
         (["-C", "policy.scratch.hidden=8"], "--config 'policy={scratch: {hidden: 8}}'"),
         ([], "config.yaml: line 2: the key 'a' is given twice"),
     ],
@@ -88,7 +90,7 @@ def test_a_configuration_that_snakemake_would_trip_over_is_refused_in_one_line(a
     monkeypatch.chdir(tmp_path)
     texts = {"fine": "a: 1\n", "empty": "", "broken": "a: [1\n", "twice": "a: 1\na: 2\n", "config": "a: 1\na: 2\n"}
     for name, text in texts.items():
-        Path(f"{name}.yaml").write_text(text)
+        Path(f"{name}.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         run.main(arguments)
     assert said in str(caught.value)

@@ -80,14 +80,14 @@ def test_what_was_made_with_other_settings_is_stale():
 
 @pytest.mark.usefixtures("folder")
 def test_the_answer_follows_the_configuration_files():
-    Path("mine.yaml").write_text("experiment: mine\nrollout: {tasks: 8}\n")
+    Path("mine.yaml").write_text("experiment: mine\nrollout: {tasks: 8}\n", encoding="utf-8")
     line = answer("rollout", "--configfile", "mine.yaml", "--results", "elsewhere")[0]
     assert line == "stage rollout: policy sft-t8k4T1.0, seed 0, round 1"
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_configuration_that_no_job_could_run_is_refused():
-    Path("mine.yaml").write_text("update: {minibatch: 17}\n")
+    Path("mine.yaml").write_text("update: {minibatch: 17}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"update.minibatch is 17, but a round of 'flat_grpo' has only 16 rollouts"):
         answer("rollout", "--configfile", "mine.yaml")
 
@@ -203,7 +203,7 @@ def test_an_experiment_on_disk_answers_for_itself():
     other = Plan(tiny.experiment(experiment="other", agent={"max_response_tokens": 9}))
     path = Path(other.layout.path("config"))
     path.parent.mkdir(parents=True)
-    path.write_text(other.experiment.model_dump_json())
+    path.write_text(other.experiment.model_dump_json(), encoding="utf-8")
     lines = answer("results/other/rollouts/gigpo/seed0/round02/turns.parquet")
     assert lines[0] == "stage rollout: policy gigpo, seed 0, round 2"
     read = next(words(line)[-1] for line in lines if "policy:" in line)

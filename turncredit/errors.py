@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 
 class UserError(Exception):
@@ -42,10 +43,30 @@ def unusable(error: BaseException) -> tuple[int, str] | None:
     return number, str(words or error)
 
 
-def in_one_line(error: OSError) -> str | None:
-    """A line on a full disk or a path that may not be used: where, what, what to do. None for another error."""
-    cause = unusable(error)
-    if cause is None:
+#: Each extra of this package, and the modules that it brings and a plain installation lacks.
+EXTRAS = {
+    "train": ("torch", "transformers", "peft", "tokenizers", "safetensors", "huggingface_hub"),
+    "pipeline": ("snakemake", "mlflow", "sqlalchemy", "pandas", "matplotlib"),
+}
+
+
+def require(*modules: str) -> None:
+    """Raise ModuleNotFoundError, as importing it would, for the first of these modules that is not installed."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named '{module}'", name=module)
+
+
+def in_one_line(error: Exception) -> str | None:
+    """A line on a full disk, a path that may not be used, or an extra that is not installed: where, what, what to do.
+
+    None for any other error.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+        return None if extra is None else f"this command needs {module}: pip install 'turncredit[{extra}]'"
+    if not isinstance(error, OSError) or (cause := unusable(error)) is None:
         return None
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{cause[1]}; {UNUSABLE[cause[0]]}"

@@ -174,7 +174,7 @@ def little_memory(more_mb: int) -> Callable[[], None]:
     """A fault: the process may have this many megabytes of address space more than it has now."""
 
     def install() -> None:
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        now = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + more_mb * 2**20,) * 2)
 
     return install

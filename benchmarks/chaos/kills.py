@@ -36,7 +36,7 @@ def of_stages(baseline: Baseline, rng: np.random.Generator, *, times: int, renam
     """Kills of one job of every stage: at random times, around random renames, and with its tables half written."""
     for stage, at in one_of_each(baseline.plan, rng):
         step = stage, at
-        seconds = json.loads(Path(baseline.plan.metrics(*step)).read_text())["wall_s"]
+        seconds = json.loads(Path(baseline.plan.metrics(*step)).read_text(encoding="utf-8"))["wall_s"]
         for share in rng.uniform(0.02, 0.98, times):
             yield kill(baseline, step, f"after {share:.0%} of its time", kill_after=share * seconds)
         # The job's description, its artifacts, its metrics.
@@ -96,7 +96,7 @@ def of_rounds(baseline: Baseline, rng: np.random.Generator, *, times: int, renam
     for method, seed in plan.experiment.runs():
         for span in ([2], [1, 2]):
             steps = loop.block(plan, method, seed, span)
-            seconds = sum(json.loads(Path(plan.metrics(*step)).read_text())["wall_s"] for step in steps)
+            seconds = sum(json.loads(Path(plan.metrics(*step)).read_text(encoding="utf-8"))["wall_s"] for step in steps)
             written = sum(len(load(stage).makes) + 2 for stage, _ in steps)
             kills: list[tuple[str, dict[str, Any]]] = [
                 (f"after {share:.0%} of its time", {"kill_after": share * seconds})
@@ -136,7 +136,7 @@ def of_tracking(baseline: Baseline, rng: np.random.Generator, *, times: int) -> 
         ("in call 3 of log_batch", {"fault": children.dies_in(client, "MlflowClient.log_batch", 2)}),
         ("in call 2 of create_run", {"fault": children.dies_in(client, "MlflowClient.create_run", 1)}),
     ]
-    seconds = json.loads(Path(baseline.plan.metrics("track", JobKeys())).read_text())["wall_s"]
+    seconds = json.loads(Path(baseline.plan.metrics("track", JobKeys())).read_text(encoding="utf-8"))["wall_s"]
     points += [
         (f"after {share:.0%} of its time", {"kill_after": share * seconds}) for share in rng.uniform(0.1, 0.95, times)
     ]

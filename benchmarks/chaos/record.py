@@ -17,7 +17,7 @@ COLUMNS = ("kind", "where", "when", "outcome", "printed", "seconds", "cpu_second
 def read(lines: Path) -> list[dict[str, Any]]:
     """The recorded faults, in the order in which they were injected; a line that a kill cut short is left out."""
     rows = []
-    for line in lines.read_text().splitlines() if lines.exists() else ():
+    for line in lines.read_text(encoding="utf-8").splitlines() if lines.exists() else ():
         try:
             rows.append(json.loads(line))
         except ValueError:
@@ -27,7 +27,7 @@ def read(lines: Path) -> list[dict[str, Any]]:
 
 def write(rows: list[dict[str, Any]], folder: Path) -> int:
     """Write `faults.csv` to `folder`, and print the table of outcomes by kind."""
-    with (folder / "faults.csv").open("w", newline="") as file:
+    with (folder / "faults.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows(sorted(rows, key=lambda row: row["name"]))

@@ -76,7 +76,7 @@ def import_what_jobs_import(baseline: Baseline, folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in json.loads(names.read_text()):
+    for name in json.loads(names.read_text(encoding="utf-8")):
         # What was patched in, or moved while it was imported, is imported again by who needs it.
         with suppress(Exception):
             import_module(name)
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
             continue
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         row["cpu_seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
-        with lines.open("a") as file:
+        with lines.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{row['outcome']:<9} {fault.name} ({row['seconds']:.1f} s) {row['printed']}", flush=True)
     bad = [row for row in record.read(lines) if row["outcome"] in ("SILENT", "STUCK")]

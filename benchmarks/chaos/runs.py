@@ -65,7 +65,7 @@ class Run:
         self.source = Path(world.__file__).resolve().parents[2]
         for name in world.PIPELINE:
             (folder / name).symlink_to(self.source / name)
-        (folder / "chaos.yaml").write_text(yaml.safe_dump(world.CHANGES))
+        (folder / "chaos.yaml").write_text(yaml.safe_dump(world.CHANGES), encoding="utf-8")
 
     def start(self, name: str = "out") -> subprocess.Popen[bytes]:
         """Start the run; what it prints goes to the file `name`."""
@@ -87,7 +87,7 @@ class Run:
 
     def printed(self, name: str = "out") -> str:
         """What a run printed."""
-        return (self.folder / name).read_text(errors="replace")
+        return (self.folder / name).read_text(encoding="utf-8", errors="replace")
 
     def to_its_end(self, name: str = "out") -> int:
         """Run to the end; returns the exit status."""
@@ -102,7 +102,7 @@ class Run:
         """Let the first file whose path ends in `name` come late, or kill the process that would put it there."""
         site = self.folder / "site" / "sitecustomize.py"
         site.parent.mkdir(exist_ok=True)
-        site.write_text(SITE.format(name=name, once=str(self.folder / "struck"), late=late))
+        site.write_text(SITE.format(name=name, once=str(self.folder / "struck"), late=late), encoding="utf-8")
 
     @property
     def struck(self) -> bool:

@@ -64,7 +64,7 @@ def copy_of_source(folder: Path) -> Path:
 
 def experiment(**changes: Any) -> dict[str, Any]:
     """The experiment's configuration as plain data, with `changes` merged over it."""
-    files = (yaml.safe_load((ROOT / name).read_text()) for name in ("config.yaml", TINY))
+    files = (yaml.safe_load((ROOT / name).read_text(encoding="utf-8")) for name in ("config.yaml", TINY))
     return merge(*files, CHANGES, changes)
 
 

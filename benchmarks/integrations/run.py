@@ -132,7 +132,7 @@ def pack(label: str, path: Path) -> tuple[Path, float]:
             with gzip.open(packed, "wb", compresslevel=1) as file:
                 shutil.copyfileobj(lines_, file)
         elif label.endswith("array"):
-            with packed.open("w") as file:
+            with packed.open("w", encoding="utf-8") as file:
                 for place, line in enumerate(lines_):
                     file.write(f"{',' if place else '['}\n{json.dumps(json.loads(line), indent=2)}")
                 file.write("\n]\n")
@@ -158,7 +158,12 @@ def imported(path: Path, name: str) -> tuple[float, float, float, str]:
     _, status, used = os.wait4(process, 0)
     assert status == 0
     assert pq.read_metadata(out).num_rows > 0
-    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, log.read_text()
+    return (
+        time.perf_counter() - start,
+        used.ru_utime + used.ru_stime,
+        used.ru_maxrss / 1e3,
+        log.read_text(encoding="utf-8"),
+    )
 
 
 def main() -> None:

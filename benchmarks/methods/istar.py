@@ -44,13 +44,13 @@ def turn_term(layout: Layout, keys: Keys) -> tuple[float, float]:
 def success(layout: Layout, keys: Keys) -> float:
     """The success rate of a round's reward model, as a policy on the games of the last round's evaluation."""
     log = Path(fill(layout.log("eval"), {**keys, "round": max(ROUNDS)}))
-    described = json.loads(log.with_suffix(".job.json").read_text())
+    described = json.loads(log.with_suffix(".job.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as name:
         described["input"]["policy"] = layout.path("implicit", keys)
         described["output"] = {"evals": f"{name}/evals.parquet", "metrics": f"{name}/eval.json"}
         described["log"] = f"{name}/eval.log"
         job = Path(name, "eval.job.json")
-        job.write_text(json.dumps(described))
+        job.write_text(json.dumps(described), encoding="utf-8")
         environment = {**os.environ, **launch.ONE_THREAD}
         subprocess.run([sys.executable, "workflow_scripts/eval.py", str(job)], check=True, env=environment)
         evals = tables.read(described["output"]["evals"])

@@ -106,7 +106,7 @@ def ours(runs: int, root: Path = ROOT) -> dict[str, tuple[int, float]]:
         folder = Path(name)
         for part in ("Snakefile", "rules", "workflow_scripts", "config.yaml", "profiles", "envs_conda"):
             (folder / part).symlink_to(root / part)
-        (folder / "many.yaml").write_text(yaml.safe_dump(many(runs)))
+        (folder / "many.yaml").write_text(yaml.safe_dump(many(runs)), encoding="utf-8")
         many_runs = ("--configfile", "many.yaml")
         tenth = ("results/household/report/index.html", *many_runs, "--batch", "report=1/10")
         measured = {
@@ -135,7 +135,7 @@ def main() -> None:
         for what, outputs in SHAPES.items():
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                (folder / "Snakefile").write_text(bare(outputs, runs // SEEDS))
+                (folder / "Snakefile").write_text(bare(outputs, runs // SEEDS), encoding="utf-8")
                 measured[f"bare workflow, {what}"] = planned(folder)
         for what, (jobs, seconds) in measured.items():
             print(f"| {runs} | {what} | {jobs} | {seconds:.1f} | {1000 * seconds / jobs:.2f} |", flush=True)

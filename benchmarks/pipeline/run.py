@@ -42,7 +42,7 @@ COMMANDS = {
 
 def imports_of(stage: str) -> str:
     """A job's imports before its work begins: those of the script, of the stage's module, and inside its functions."""
-    source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text()
+    source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text(encoding="utf-8")
     lines = re.findall(r"^ +(from turncredit\S* import .*)$", source, re.MULTILINE)
     return "\n".join(["import turncredit.pipeline.job_script", f"import turncredit.pipeline.stages.{stage}", *lines])
 
@@ -119,7 +119,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for stage, code in IMPORTS.items():
             script = Path(name) / f"tmpbench.{stage}.py"
-            script.write_text(code + "\n")
+            script.write_text(code + "\n", encoding="utf-8")
             command = f"{sys.executable} {script}"
             seconds(command, shell, 1)  # waits until the server is ready, and fills the file cache
             rows.append(

@@ -45,7 +45,7 @@ def timed(folder: Path, slurm: Cluster, jobs: int, *more: str) -> float:
     command += ["--latency-wait", "5", "--slurm-keep-successful-logs", "--config", "tracking={enabled: false}", *more]
     environment = {**os.environ, **slurm.environment, **launch.ONE_THREAD, "PYTHONPATH": str(tiny.ROOT)}
     begin = time.monotonic()
-    with (folder / "said.log").open("w") as said:
+    with (folder / "said.log").open("w", encoding="utf-8") as said:
         subprocess.run(command, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT, check=True)
     return time.monotonic() - begin
 
@@ -61,7 +61,7 @@ def moments(folder: Path, slurm: Cluster) -> dict[str, dict[str, float]]:
     listed = slurm.ask("scontrol", "show", "job", "-o").splitlines()
     fields = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed]
     by_comment = {job["Comment"]: job for job in fields if "Comment" in job}
-    said = (folder / "said.log").read_text()
+    said = (folder / "said.log").read_text(encoding="utf-8")
     submitted = re.findall(r"^Job (\d+) has been submitted with SLURM jobid (\d+) \(log: (.*)\)\.$", said, re.MULTILINE)
     numbers, logs = {ours: slurms for ours, slurms, _ in submitted}, {slurms: log for _, slurms, log in submitted}
     noticed = {
@@ -74,12 +74,12 @@ def moments(folder: Path, slurm: Cluster) -> dict[str, dict[str, float]]:
     }
     found = {}
     for path in folder.glob("results/tiny/**/*.job.json"):
-        described = json.loads(path.read_text())
+        described = json.loads(path.read_text(encoding="utf-8"))
         job = by_comment.get(comment(described))
         if job is None or "metrics" not in described["output"]:
             continue
-        measured = json.loads((folder / described["output"]["metrics"]).read_text())
-        log = Path(logs[job["JobId"]]).read_text()
+        measured = json.loads((folder / described["output"]["metrics"]).read_text(encoding="utf-8"))
+        log = Path(logs[job["JobId"]]).read_text(encoding="utf-8")
         planned = re.findall(r"^\[(.*)\]$", log, re.MULTILINE)[0]
         times = {
             key: datetime.fromisoformat(job[f"{name}Time"]).timestamp()

@@ -63,10 +63,10 @@ def run(command: list[str], folder: Path) -> Cost:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            preexec_fn=lambda: group and (group / "tasks").write_text(str(os.getpid())),
+            preexec_fn=lambda: group and (group / "tasks").write_text(str(os.getpid()), encoding="utf-8"),
         )
         wall = time.perf_counter() - started
-        cpu = int((group / "cpuacct.usage").read_text()) / 1e9 if group else 0.0
+        cpu = int((group / "cpuacct.usage").read_text(encoding="utf-8")) / 1e9 if group else 0.0
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
     if not group:
@@ -103,7 +103,7 @@ def pipeline(*arguments: str, configuration: dict | None = None) -> Command:
             for part in LINKED:
                 (Path(name) / part).symlink_to(ROOT / part)
             if configuration is not None:
-                (Path(name) / "many.yaml").write_text(yaml.safe_dump(configuration))
+                (Path(name) / "many.yaml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
             return run(list(arguments), Path(name))
 
     return command
@@ -117,8 +117,10 @@ def bare(granularity: str, *, dressed: bool = False) -> Command:
 
     def command() -> Cost:
         with tempfile.TemporaryDirectory(prefix="start-cost-") as name:
-            (Path(name) / "job.py").write_text("")
-            (Path(name) / "Snakefile").write_text(bare_workflow(granularity, RUNS // SEEDS, dressed=dressed))
+            (Path(name) / "job.py").write_text("", encoding="utf-8")
+            (Path(name) / "Snakefile").write_text(
+                bare_workflow(granularity, RUNS // SEEDS, dressed=dressed), encoding="utf-8"
+            )
             return run(["-n", "--cores", "2"], Path(name))
 
     return command

@@ -50,7 +50,11 @@ def lists_of_stages(package: Path, names: set[str]) -> Iterator[Path]:
 
 def touches(files: Iterable[Path]) -> int:
     """The lines that name a private part of Snakemake."""
-    return sum(any(word in line for word in PRIVATE) for file in files for line in file.read_text().splitlines())
+    return sum(
+        any(word in line for word in PRIVATE)
+        for file in files
+        for line in file.read_text(encoding="utf-8").splitlines()
+    )
 
 
 def main() -> None:

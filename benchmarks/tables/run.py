@@ -200,14 +200,14 @@ def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
 
 def held(name: str) -> float:
     """MB that this process holds: `VmRSS` now, `VmHWM` at its peak."""
-    match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
     return int(match[1]) / 1024
 
 
 def one(what: str, folder: Path, turns: int) -> dict[str, float]:
     """Do it once and measure."""
     task = work(what, folder, turns)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts from here
     before, used, started = held("VmRSS"), time.process_time(), time.perf_counter()
     task()
     wall, cpu = time.perf_counter() - started, time.process_time() - used

@@ -76,7 +76,7 @@ def make(root: Path, rounds: int) -> tuple[int, int]:
     )  # fmt: skip
     layout = Layout(root / experiment.experiment)
     layout.root.mkdir(parents=True)
-    Path(layout.path("config")).write_text(json.dumps(experiment.model_dump(mode="json")))
+    Path(layout.path("config")).write_text(json.dumps(experiment.model_dump(mode="json")), encoding="utf-8")
     sources, sizes = [], []
     for number in range(WRITTEN):
         folder, rng = root / f"source{number}", np.random.default_rng(number)
@@ -149,13 +149,13 @@ class Server:
     @property
     def peak_mb(self) -> float:
         """The most memory that the process had."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 
     @property
     def cpu(self) -> float:
         """Seconds of CPU time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

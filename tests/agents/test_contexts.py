@@ -197,7 +197,7 @@ def test_built_in_agents_are_declared_as_entry_points_too():
 
 def test_an_installed_package_brings_an_agent(tmp_path, monkeypatch):
     """As pip lays one out: a module, and a folder of metadata that names it."""
-    (tmp_path / "packaged_agent.py").write_text(Path(FOLDING).read_text())
+    (tmp_path / "packaged_agent.py").write_text(Path(FOLDING).read_text(encoding="utf-8"))
     info = tmp_path / "packaged_agent-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packaged-agent\nVersion: 1.0\n")

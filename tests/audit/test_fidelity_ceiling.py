@@ -233,3 +233,10 @@ def test_an_error_has_a_scale_only_where_the_truth_is_more_than_noise(spread, ex
     assert fidelity_measures.error(true_N, scored).value == pytest.approx(expected, abs=0.02, nan_ok=True)
     against = fidelity_measures.error_against(true_N, flat_N, scored).value
     assert against == pytest.approx(expected - 1, abs=0.02, nan_ok=True)
+
+
+@pytest.mark.parametrize("at", [-0.9, 0.0, 0.3, 0.99])
+def test_the_search_for_a_mode_ends_beside_the_lowest_point(at):
+    found, value = noise_ceiling.lowest(lambda x: (x - at) ** 2, -1.0, 1.0, noise_ceiling.MODE_SEARCH)
+    assert found == pytest.approx(at, abs=2 * 0.619**noise_ceiling.MODE_SEARCH)
+    assert value == (found - at) ** 2

@@ -197,7 +197,7 @@ def test_the_stage_writes_the_table_and_the_same_numbers_as_json(paths, tmp_path
         made.append(Path(job.output["fidelity"]))
     assert (metrics["turns"], metrics["methods"]) == (240, 2)
     rows = tables.read(made[0], "fidelity").to_pylist()
-    found = json.loads(Path(job.output["json"]).read_text())
+    found = json.loads(Path(job.output["json"]).read_text(encoding="utf-8"))
     whole = nonempty(row for row in rows if row["subset"] == "all")
     assert {row["method"] for row in whole} == set(found)
     for row in whole:

@@ -159,11 +159,13 @@ def test_metrics_of_another_version_have_no_hashes_and_are_read(made):
     from turncredit.data.metrics import read_metrics
 
     path = Path(made.plan.metrics(*step(made.plan, "credit")))
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     assert nonempty(data["files"]) == ["credits"]
-    path.write_text(json.dumps({name: value for name, value in data.items() if name not in ("files", "hash")}))
+    path.write_text(
+        json.dumps({name: value for name, value in data.items() if name not in ("files", "hash")}), encoding="utf-8"
+    )
     os.utime(path)
     assert read_metrics(path)["stage"] == "credit"
-    path.write_text(json.dumps({**data, "wall_s": 1.0}))
+    path.write_text(json.dumps({**data, "wall_s": 1.0}), encoding="utf-8")
     with pytest.raises(UserError, match="changed since it was written"):
         read_metrics(path)

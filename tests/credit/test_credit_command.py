@@ -125,6 +125,7 @@ def without(folder: Path, *columns: str) -> None:
         ("gigpo", ("--preset", "verl_agents"), "'verl_agent'"),
         ("triage", (), "triage needs labels; give a table with --labels"),
         ("triage", ("--labels", "nowhere.parquet"), "nowhere.parquet: no such file"),
+        ("flat_grpo", ("--labels", "nowhere.parquet"), "nowhere.parquet: no such file"),
         ("has_turnrd", ("--values", "labels.parquet"), "needs the column 'value'"),
         ("scpo", ("--set", "scorer=bm25"), "unknown scorer 'bm25'"),
     ],

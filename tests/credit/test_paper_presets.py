@@ -232,7 +232,7 @@ def test_the_table_notices_a_setting_that_is_not_the_papers(name: str, change: d
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config" / "paper").glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_file_of_presets_opens_with_what_it_departs_from_and_says_of_each_what_it_is(path: Path) -> None:
-    head, rest = path.read_text().split("experiment:", 1)
+    head, rest = path.read_text(encoding="utf-8").split("experiment:", 1)
     assert "# Stated by the paper and run here:" in head
     assert "# Departures, and what the paper leaves open:\n# - " in head
     lines = rest.partition("sweep:\n")[2].splitlines()

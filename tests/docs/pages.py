@@ -58,7 +58,7 @@ def blocks(language: str) -> list[Block]:
 
 def prose(page: Path) -> str:
     """The page without its code blocks."""
-    return FENCE.sub("", page.read_text())
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def inline_code(page: Path) -> list[str]:
@@ -102,7 +102,9 @@ def _lines(page: Path) -> Iterator[str]:
 
 def _shown_lines(page: Path) -> Iterator[str]:
     """The lines of code blocks, fenced ones without a language and indented ones (in lists by up to eight)."""
-    parts = re.split(r"^```(\w*)\n(.*?)^```", page.read_text().replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL)
+    parts = re.split(
+        r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8").replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL
+    )
     for prose_, language, code in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
         yield from re.findall(r"^ {4,8}(\S.*)$", prose_, re.MULTILINE)
         yield from code.splitlines() if language in ("", "bash", "sh") else ()

@@ -126,7 +126,7 @@ def test_options_and_configuration_files_that_a_page_names_exist(page: Path) -> 
             known |= _known(part)
     options = {name for code in pages.inline_code(page) if re.match(r"--\w", code) for name in _options(code.split())}
     assert options - known == set()
-    files = set(re.findall(r"(?<![\w/.])config/[\w./-]+\.yaml\b", page.read_text())) - PLACEHOLDERS
+    files = set(re.findall(r"(?<![\w/.])config/[\w./-]+\.yaml\b", page.read_text(encoding="utf-8"))) - PLACEHOLDERS
     assert [path for path in sorted(files) if not (ROOT / path).is_file()] == []
 
 
@@ -282,7 +282,9 @@ def _names_of(module: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_benchmark_imports_only_what_the_library_has(path: Path) -> None:
-    imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    imports = [
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+    ]
     ours = [node for node in imports if str(node.module).split(".")[0] in ("turncredit", "benchmarks", "tests")]
     assert [
         f"{node.module}.{alias.name}"
@@ -303,8 +305,8 @@ def test_the_method_that_a_reader_is_shown_credits_turns_and_its_configuration_l
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("my_credit.py").write_text(_shown_method("python"))
-    Path("mine.yaml").write_text(_shown_method("yaml"))
+    Path("my_credit.py").write_text(_shown_method("python"), encoding="utf-8")
+    Path("mine.yaml").write_text(_shown_method("yaml"), encoding="utf-8")
     experiment = config.load([ROOT / "config.yaml", "mine.yaml"])
     assert configured_method(experiment, "valid_turns").name == "valid_turns"
     turns = str(workspace / "turns.parquet")

@@ -33,7 +33,7 @@ SINKS = ";(receptacleType ?r SinkType)"
 
 
 def editions(old: Path, released: Path) -> dict[str, tuple[str, str]]:
-    game = json.loads(released.read_text())
+    game = json.loads(released.read_text(encoding="utf-8"))
     return {
         NEW: package_texts(),
         OLD: ((old / "alfred.pddl").read_text(), (old / "alfred.twl2").read_text()),

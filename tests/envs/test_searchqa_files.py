@@ -53,7 +53,7 @@ CORPUS = [
 
 def write(path: Path, data) -> str:
     lines = "".join(json.dumps(row) + "\n" for row in data)
-    path.write_text(lines if path.suffix == ".jsonl" else json.dumps(data))
+    path.write_text(lines if path.suffix == ".jsonl" else json.dumps(data), encoding="utf-8")
     return str(path)
 
 

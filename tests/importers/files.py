@@ -36,7 +36,7 @@ def messages(number: int) -> list[dict[str, Any]]:
 
 
 def lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 

@@ -123,7 +123,7 @@ def test_a_pipe_and_the_standard_input_are_read(tmp_path: Path) -> None:
 
 
 def test_the_standard_input_is_a_file_called_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTAINERS["gzip"])))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTAINERS["gzip"]), encoding="utf-8"))
     done = turncredit("import", "-", "--out", tmp_path / "out.parquet")
     assert (done.returncode, "4 rollouts" in done.stdout) == (0, True)
     assert tables.read(tmp_path / "out.parquet")["source"][0].as_py().endswith("stdin:1")

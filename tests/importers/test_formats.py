@@ -233,7 +233,7 @@ def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, mon
     rollout = table["rollout_id"][0].as_py()
     assert "take key" in run("show", "turns.parquet", rollout, "--credits", "credits.parquet")
     run("page", "--turns", "turns.parquet", "--credits", "credits.parquet", "--rollout", rollout, "--out", "page.html")
-    assert "take key" in Path("page.html").read_text()
+    assert "take key" in Path("page.html").read_text(encoding="utf-8")
     query = "select count(*) as n from turns join credits using (group_id, rollout_id, turn) where action = 'take key'"
     answer = run("sql", query, "--file", "turns.parquet", "--file", "credits.parquet", "--format", "csv")
     assert answer.split() == ["n", "4"]

@@ -113,9 +113,9 @@ def test_a_mistake_is_one_line_and_leaves_no_file(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("bad.jsonl").write_text("not json\n")
-    Path("mixed.jsonl").write_text('{"turn": 0}\n{"turn": "one"}\n')
-    Path("empty.jsonl").write_text("\n")
+    Path("bad.jsonl").write_text("not json\n", encoding="utf-8")
+    Path("mixed.jsonl").write_text('{"turn": 0}\n{"turn": "one"}\n', encoding="utf-8")
+    Path("empty.jsonl").write_text("\n", encoding="utf-8")
     pq.write_table(turns_table().drop_columns("env"), "plain.parquet")
     with pytest.raises(UserError, match=message) as caught:
         judge("label", *arguments, "--out", tmp_path / "l.parquet")
@@ -141,7 +141,7 @@ def results_tree(root: Path, places: dict[str, tuple[int, str]] = PLACES) -> Non
     """A results folder with labels of two places, as the pipeline lays them out (made up for this test)."""
     layout = Layout(root / "exp")
     layout.root.mkdir(exist_ok=True)
-    Path(layout.path("config")).write_text("{}")
+    Path(layout.path("config")).write_text("{}", encoding="utf-8")
     for policy, (round_, role_of) in places.items():
         keys = {"policy": policy, "seed": 0, "round": round_}
         table = turns_table(2, 2, success=True)

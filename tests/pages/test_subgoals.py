@@ -63,7 +63,7 @@ def shown(world: Path, capsys, rollout: str | None, turn: int | None = None) -> 
 def made(world: Path, out: Path, rollout: int, against: int | None = None) -> str:
     credits = {name: world / f"{name}.parquet" for name in ("hipif", "hipif_gigpo")}
     page(read_book(turns=world / "turns.parquet", credits=credits), rollout, against=against, out=out)
-    return out.read_text()
+    return out.read_text(encoding="utf-8")
 
 
 # From columns to subgoals --------------------------------------------------------------------------------------------

@@ -77,8 +77,8 @@ def begin(shell: str, script: Path, **options) -> subprocess.Popen:
 
 
 def pid_in(path: Path) -> int:
-    assert wait_for(lambda: path.exists() and path.read_text().strip())
-    return int(path.read_text())
+    assert wait_for(lambda: path.exists() and path.read_text(encoding="utf-8").strip())
+    return int(path.read_text(encoding="utf-8"))
 
 
 def test_a_job_of_this_interpreter_is_forked_and_anything_else_is_not(shell, tmp_path):

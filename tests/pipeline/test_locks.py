@@ -33,6 +33,18 @@ def record_of(state: Path, process: subprocess.Popen) -> None:
     (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks.identity(process.pid)))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_in_a_folder_that_cannot_be_written_nothing_is_recorded_and_nothing_fails(tmp_path: Path) -> None:
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)
+    os.seteuid(54321)
+    try:
+        assert not locks.take_over(tmp_path / ".snakemake")
+    finally:
+        os.seteuid(0)
+    assert not (tmp_path / ".snakemake").exists()
+
+
 @pytest.fixture
 def other():
     """Another process."""

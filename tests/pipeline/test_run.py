@@ -106,7 +106,7 @@ def test_a_job_is_seen_while_it_runs_and_when_it_has_ended(tmp_path, monkeypatch
     (tmp_path / "output").write_text(STATS)
     seen = run.State(cores=1)
     with live_progress.announced("sft", "sft") as tell:
-        with open(os.environ["TURNCREDIT_PROGRESS"], "w") as file:
+        with open(os.environ["TURNCREDIT_PROGRESS"], "w", encoding="utf-8") as file:
             json.dump({"done": 3, "total": 4}, file)
         assert run.look(tmp_path, seen) == []
         assert [(job["label"], job["share"]) for job in seen.running] == [("sft", 0.75)]

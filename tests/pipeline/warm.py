@@ -19,7 +19,7 @@ SECONDS = 900  # then a dry run is ended
 
 def main() -> None:
     """Answer requests until the input ends."""
-    import snakemake.api
+    import snakemake.api  # noqa: F401
     import snakemake.cli  # noqa: F401
 
     for line in sys.stdin:

@@ -41,7 +41,7 @@ def test_each_process_keeps_its_own_order_and_runs_elsewhere():
 
 
 def stall(pid_file: Path):
-    pid_file.write_text(str(os.getpid()))
+    pid_file.write_text(str(os.getpid()), encoding="utf-8")
     time.sleep(600)
     yield
 

@@ -125,7 +125,7 @@ def summary(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_final_table_fits_80_columns_and_no_number_is_cut(summary):
-    screen = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    screen = Console(width=80, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
     screen.print(final_table(summary))
     text = screen.export_text()
     assert max(map(len, text.splitlines())) <= 80

@@ -45,7 +45,7 @@ def make(root: Path, config: Experiment, *, rounds_done: dict | None = None, tur
     folder = root / config.experiment
     folder.mkdir(parents=True)
     layout = Layout(folder)
-    Path(layout.path("config")).write_text(json.dumps(config.model_dump(mode="json")))
+    Path(layout.path("config")).write_text(json.dumps(config.model_dump(mode="json")), encoding="utf-8")
     for start in config.starts():
         for round_ in config.eval_rounds():
             _evals(layout, config, {"method": start, "seed": 0, "round": round_})
@@ -204,7 +204,7 @@ def audit(folder: Path, config: Experiment, *, run: str = "flat_grpo", rounds=(1
             metrics(layout, "branch", keys, seconds=9.0)
             page = Path(layout.path("pages", keys))
             page.parent.mkdir()
-            page.write_text("<title>pages</title>")
+            page.write_text("<title>pages</title>", encoding="utf-8")
 
 
 def _branches(layout: Layout, place: dict) -> None:

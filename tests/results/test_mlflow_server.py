@@ -61,7 +61,7 @@ def _wait_for(url: str, log: Path, seconds: float = 400) -> None:
                 return
         except OSError:
             time.sleep(0.5)
-    raise RuntimeError(f"mlflow server does not answer:\n{log.read_text()[-3000:]}")
+    raise RuntimeError(f"mlflow server does not answer:\n{log.read_text(encoding='utf-8')[-3000:]}")
 
 
 def seen(uri: str, experiment: str) -> dict[str, dict[str, float]]:

@@ -513,3 +513,12 @@ def test_the_numbers_of_several_reports_are_one_table(tmp_path):
         ("one", "runs/one.parquet"),
         ("two", "runs/two.parquet"),
     ]
+
+
+def test_columns_of_one_name_get_names_of_their_own(tmp_path, capsys):
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "t.parquet")
+    query, where = "select a.x, b.x, 7 as x_2 from t a, t b", {"results": tmp_path, "files": [tmp_path / "t.parquet"]}
+    sql.run(query, format="json", out=None, **where)
+    assert json.loads(capsys.readouterr().out) == [{"x": 1, "x_3": 1, "x_2": 7}]
+    sql.run(query, format="table", out=tmp_path / "out.parquet", **where)
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [{"x": 1, "x_3": 1, "x_2": 7}]

@@ -58,7 +58,9 @@ def test_a_trained_policy_and_new_games_are_always_played(plan):
 def test_an_evaluation_says_how_many_contexts_were_longer_than_the_model_can_read(plan, tmp_path):
     short = Plan(plan.experiment, shutil.copytree(Path(plan.layout.root).parent, tmp_path / "short"))
     config = Path(short.layout.path("sft_policy", warm_start="sft"), "config.json")
-    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 120}))
+    config.write_text(
+        json.dumps({**json.loads(config.read_text(encoding="utf-8")), "max_position_embeddings": 120}), encoding="utf-8"
+    )
     (config.parent / "provenance.json").unlink()
     stage = load("eval")
     metrics = stage.run(short.job("eval", sft_at(1)))

@@ -154,7 +154,7 @@ def test_several_files_of_one_input_are_each_in_the_provenance(results):
     job = plan.job("fidelity", plan.audited[0])
     for number, path in enumerate((job.path("turns"), job.path("branches"), *job.paths("credits"))):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(str(number))
+        Path(path).write_text(str(number), encoding="utf-8")
     hashes = {"turns": job.path("turns"), "branches": job.path("branches")}
     hashes |= {f"credits_{number}": path for number, path in enumerate(job.paths("credits"))}
     assert job.provenance()["inputs"] == {name: provenance.file_hash(path) for name, path in hashes.items()}

@@ -108,7 +108,7 @@ def test_when_the_first_process_is_killed_the_others_end():
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE) as run:
         try:
             assert run.stdout.readline() == b"going\n"
-            others = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+            others = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text(encoding="utf-8").split()
         finally:
             run.kill()
         assert len(others) == 1

@@ -103,4 +103,4 @@ def described(layout: Layout, stage: str, keys: dict, inputs: dict) -> None:
     """What a job leaves to be repeated by hand with; the trail reads its inputs."""
     path = Path(fill(layout.log(stage), keys).removesuffix(".log") + ".job.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"stage": stage, "input": inputs}))
+    path.write_text(json.dumps({"stage": stage, "input": inputs}), encoding="utf-8")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
 import math
+import os
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, partitions, preflight
+from turncredit.pipeline import checks, machine, partitions, preflight
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -61,6 +64,37 @@ def installed(monkeypatch):
 
 def test_a_plain_experiment_is_not_refused():
     assert refuse(plan_of(), STAGES, Where()) == []
+
+
+def test_what_stops_snakemake_itself_is_found_beside_missing_data_and_packages(monkeypatch, tmp_path):
+    """All of them are listed: none hides another."""
+    (tmp_path / "home").write_text("a file", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(sys, "executable", "/my projects/.venv/bin/python")
+    plan = plan_of(env={"household": {"source": "real", "data_root": "nowhere"}}, **VLLM)
+    failed = [line for fine, line in preflight.findings(plan, STAGES, Where()) if fine is False]
+    wanted = ("Snakemake cannot write its cache", "has a space in it", "no folder nowhere", "vllm is not installed")
+    assert [part for part, line in zip(wanted, failed, strict=False) if part in line] == list(wanted)
+
+
+def test_a_user_id_without_a_name_gets_one(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises((KeyError, OSError)):
+        getpass.getuser()
+    machine.name_the_user()
+    assert getpass.getuser() == "uid54321"
+
+
+def test_without_torch_jobs_that_read_a_policy_are_refused_with_the_extra_that_brings_it(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+    with pytest.raises(
+        UserError, match=r"^torch: not installed in .*; pip install 'turncredit\[train\]', or add --sdm"
+    ):
+        refuse(plan_of(), STAGES, Where())
 
 
 def test_vllm_that_is_not_there_is_refused_before_the_warm_start(installed):

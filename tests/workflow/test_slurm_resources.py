@@ -125,10 +125,10 @@ def test_a_misspelt_rule_and_one_that_has_no_job_are_refused():
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_an_example_of_a_site_goes_over_a_configuration_and_names_its_gpu_jobs(path: Path, monkeypatch):
     monkeypatch.chdir(tiny.ROOT)
-    assert f"slurm/examples/{path.name}" in path.read_text()
+    assert f"slurm/examples/{path.name}" in path.read_text(encoding="utf-8")
     assert f"examples/{path.name}" in (tiny.ROOT / "docs/cluster.md").read_text()
     whole = load([Path("config.yaml"), Path("config/qwen2.5-1.5b.yaml"), path])
-    given = yaml.safe_load(path.read_text())["resources"]["gpu_jobs"]
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))["resources"]["gpu_jobs"]
     assert len(whole.slurm("rollout")) == len(given)
     assert whole.slurm("tasks") == {}
 

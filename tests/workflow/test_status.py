@@ -41,7 +41,7 @@ def ended(plan, stage, started=1000.0, wall_s=60.0, metrics=None, **keys):
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"stage": stage, "started": started, "wall_s": wall_s, "peak_mb": 1.0, "metrics": metrics or {}}
     record["settings"] = config_hash(plan.settings(stage, JobKeys(**keys)))
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 def being_made(path, job=None):
@@ -50,7 +50,7 @@ def being_made(path, job=None):
     parts = [name[at : at + 40] for at in range(0, len(name), 40)]
     mark = Path(".snakemake/incomplete", *(f"@{part}" for part in parts[:-1]), parts[-1])
     mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text(json.dumps({"external_jobid": job}))
+    mark.write_text(json.dumps({"external_jobid": job}), encoding="utf-8")
 
 
 def cluster(tmp_path, monkeypatch):
@@ -189,7 +189,7 @@ def test_a_failed_job_of_several_rounds_counts_while_its_rounds_are_one_job(tmp_
 def test_a_failure_is_shown_with_the_last_lines_of_its_log(plan):
     log = Path("results/tiny/logs/update.log")
     log.parent.mkdir(parents=True)
-    log.write_text("\n".join(f"line {number}" for number in range(20)))
+    log.write_text("\n".join(f"line {number}" for number in range(20)), encoding="utf-8")
     fails("update", log=str(log), method="flat_grpo", seed="0", round="02")
     lines = status.lines_of(plan)
     at = lines.index("failed: update flat_grpo seed0 round02: no memory")
@@ -219,8 +219,8 @@ def test_what_a_changed_file_of_the_users_made_is_to_do_again(tmp_path, monkeypa
     for stage, at in every_job(plan):
         ended(plan, stage, started=time.time(), **at.keys)
     assert status.ended(plan, jobs_and_inputs(plan))[1] == 0
-    before = Path("mine.py").read_text()
-    Path("mine.py").write_text(before + "# changed\n")
+    before = Path("mine.py").read_text(encoding="utf-8")
+    Path("mine.py").write_text(before + "# changed\n", encoding="utf-8")
     os.utime("mine.py", (time.time() + 5, time.time() + 5))
     again = status.ended(plan, jobs_and_inputs(plan))[1]
     assert again == sum(stage != "config" for stage, _ in every_job(plan))
@@ -261,3 +261,20 @@ def test_the_hours_to_come_are_those_of_the_plan_also_where_one_job_runs_a_run(p
         assert hours.endswith(f"about {planned:.1f} to come")
         coming.append(planned)
     assert coming[1] < coming[0]
+
+
+def test_files_that_a_copy_has_given_other_times_are_what_snakemake_would_make_again(plan):
+    jobs = jobs_and_inputs(plan)
+    outputs = [path for job in jobs for path in plan.outputs(*job).values()]
+    for time_, path in enumerate(outputs, start=1_000_000):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+        os.utime(path, (time_, time_))
+    assert status.made_before_their_inputs(plan, jobs, set(jobs)) == 0
+    turns = plan.layout.path("turns", policy="flat_grpo", seed=0, round=2)
+    os.utime(turns, (2_000_000, 2_000_000))
+    after = {stage for stage, at in jobs if "flat_grpo" in (at.policy, at.method) and at.round == 2} - {"rollout"}
+    again = status.made_before_their_inputs(plan, jobs, set(jobs))
+    assert len(after) <= again < len(jobs) / 2
+    os.utime(outputs[0], (2_000_000, 2_000_000))
+    assert status.made_before_their_inputs(plan, jobs, set(jobs)) > again

@@ -23,11 +23,10 @@ numbers): differences that small cannot be told from zero, so some are drawn whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from turncredit.audit.fidelity_measures import HEADLINE
 from turncredit.audit.scored_turns import Scored
@@ -35,8 +34,8 @@ from turncredit.stats.bootstrap import Resamples
 
 #: the most turns that the prior is fitted to, the most steps of the fit, and the gain at which it stops (mean log-lik.)
 FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
-#: the same while its mode is searched
-MODE_TURNS, MODE_STEPS = 2000, 200
+#: the same while its mode is searched, and the steps of that search
+MODE_TURNS, MODE_STEPS, MODE_SEARCH = 2000, 200, 12
 #: draws of the truth, fewer for large tables: about this many turns are drawn in all
 MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
 
@@ -79,9 +78,29 @@ def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:
     mode = min(tried, key=tried.__getitem__)
     step = (high - low) / 8
     if step > 0:
-        nearby = minimize_scalar(loss, bounds=(mode - step, mode + step), method="bounded", options={"maxiter": 12})
-        mode = float(nearby.x) if nearby.fun < tried[mode] - FIT_GAIN else mode
+        nearby, loss_there = lowest(loss, mode - step, mode + step, MODE_SEARCH)
+        mode = nearby if loss_there < tried[mode] - FIT_GAIN else mode
     return _fit(truth_N[many], se_N[many], mode, FIT_STEPS)[0]
+
+
+def lowest(function: Callable[[float], float], low: float, high: float, steps: int) -> tuple[float, float]:
+    """(x, value) of the lowest value found between two points, by golden-section search (Kiefer 1953).
+
+    Each step shortens the interval to 0.618 of its length.
+    """
+    ratio = (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    value_left, value_right = function(left), function(right)
+    for _ in range(steps):
+        if value_left < value_right:
+            high, right, value_right = right, left, value_left
+            left = high - ratio * (high - low)
+            value_left = function(left)
+        else:
+            low, left, value_left = left, right, value_right
+            right = low + ratio * (high - low)
+            value_right = function(right)
+    return min((left, value_left), (right, value_right), key=lambda found: found[1])
 
 
 def _fit(truth_N: np.ndarray, se_N: np.ndarray, mode: float, steps: int) -> tuple[Prior, float]:

@@ -59,6 +59,8 @@ def credit(
     chosen = replace(chosen, name=name) if name else chosen
     if measures is not None and not (chosen.declares_reads and set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
+    for path in side_paths.values():
+        tables.metadata(path)  # also of a table that this method does not read
     side_names = (*chosen.needs, "measures") if chosen.declares_reads else side_paths
     side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
     if labels is not None and "labels" in side:

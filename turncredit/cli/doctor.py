@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import GPU_JOBS, ROUNDS
 from turncredit.config.layout import Layout
-from turncredit.errors import UserError
+from turncredit.errors import UserError, require
 from turncredit.pipeline import failures, preflight
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.partitions import Asked
@@ -140,11 +139,12 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
 
 def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
-    if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
-        raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
+    require("snakemake")
+    if not Path("Snakefile").exists():
+        raise UserError("--cluster needs the Snakefile of this workflow in this folder")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
-        small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False))
+        small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False), encoding="utf-8")
         command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", str(small)]
@@ -169,7 +169,7 @@ def within(seconds: float, command: Sequence[str], log: Path) -> tuple[int, list
     it took longer than `seconds`, what became of its jobs."""
     late = ""
     # Files, not pipes, which a job that lives on would keep open; in a session of its own, to be ended with its jobs.
-    with log.open("w") as file, log.with_name("output").open("w") as output:
+    with log.open("w", encoding="utf-8") as file, log.with_name("output").open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=file, start_new_session=True)
         try:
             process.wait(timeout=seconds)
@@ -179,7 +179,7 @@ def within(seconds: float, command: Sequence[str], log: Path) -> tuple[int, list
                 late = "Snakemake was killed; cancel its jobs if there are any left"
             if isinstance(error, KeyboardInterrupt):
                 raise
-    return process.returncode or int(bool(late)), log.read_text(errors="replace").splitlines(), late
+    return process.returncode or int(bool(late)), log.read_text(encoding="utf-8", errors="replace").splitlines(), late
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -199,7 +199,7 @@ def report_of(root: Path) -> list[str]:
     slowest: dict[str, dict[str, Any]] = {}
     count: dict[str, int] = {}
     for stage, _, path in Layout(root).find_metrics():
-        measured = json.loads(path.read_text())
+        measured = json.loads(path.read_text(encoding="utf-8"))
         count[stage] = count.get(stage, 0) + 1
         if measured["wall_s"] >= slowest.get(stage, measured)["wall_s"]:
             slowest[stage] = measured

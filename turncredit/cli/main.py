@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from turncredit.cli.streams import degrade
 from turncredit.errors import UserError, in_one_line
 
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
@@ -130,16 +131,18 @@ for _name, (_, _help) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. A user error or a full disk is one line on stderr and exit code 2.
+    """Run the command line. A user error, a full disk or a missing extra is one line on stderr and exit code 2.
 
-    Typer itself silently ends a command whose output is no longer read (`| head -1`), and exits with 130 after Ctrl-C.
+    What the terminal's encoding lacks is replaced. Typer itself silently ends a command whose output is no longer read
+    (`| head -1`), and exits with 130 after Ctrl-C.
     """
+    degrade()
     try:
         app()
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
-    except OSError as error:
+    except (OSError, ModuleNotFoundError) as error:
         line = in_one_line(error)
         if line is None:
             raise

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, require
 
 #: Where Snakemake looks for its file, and options with which it needs none here.
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
@@ -48,6 +48,7 @@ def run(context: typer.Context) -> None:
     The same command again resumes an interrupted run: what is finished is kept. The experiments of a sweep run one
     after another; after one that fails the others run only with --keep-going.
     """
+    from turncredit.pipeline import machine
     from turncredit.pipeline import run as snakemake
 
     named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
@@ -56,6 +57,9 @@ def run(context: typer.Context) -> None:
             f"no Snakefile in this folder ({Path.cwd()}); change to the one that has it and config.yaml: the "
             "repository, or a folder that `turncredit init DIR` created"
         )
+    require("snakemake")
+    for line in machine.folder_mistakes():
+        raise UserError(line)
     arguments = snakemake.with_keys(context.args or ["--cores", "all"])
     read = [] if named else snakemake.check_configuration(arguments)
     names = _sweep(arguments) if any("sweep" in keys for keys in read) else []

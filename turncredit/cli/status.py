@@ -7,6 +7,7 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ from turncredit.pipeline.plan import Plan
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
+#: What to do where Snakemake goes by the times of files, and these say nothing.
+TOUCH = "Snakemake runs them again, unless `snakemake --touch` with the same options gives all files their times anew"
 #: Lines of a failed job's log that are shown.
 LAST_LINES = 5
 #: Seconds without any job after which nobody was running the experiment, if jobs take a minute or more; where they take
@@ -87,6 +90,8 @@ def lines_of(plan: Plan) -> list[str]:
         "",
         *run_lines(plan, records, {step: work.state for step, work in now.items()}),
     ]
+    if copied := made_before_their_inputs(plan, jobs, records):
+        lines += ["", f"{copied} of the stages done have inputs that are newer, as after a copy: {TOUCH}"]
     for failure in failed:
         lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _log_lines(failure.log))]
     return [*lines, "", *rest_lines(plan, list(jobs), records)]
@@ -117,6 +122,20 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
         else:
             records[job] = record
     return records, len(outdated)
+
+
+def made_before_their_inputs(plan: Plan, jobs: Mapping[Step, Sequence[str]], records: Collection[Step]) -> int:
+    """How many of the jobs that have ended Snakemake would run again by the times of their files: an input is newer
+    than an output, or is made again itself. (It compares the contents of small files, if it has a record of them.)"""
+    again: set[Step] = set()
+    for job, reads in jobs.items():
+        if job in records:
+            times = [time for path in plan.outputs(*job).values() if (time := _time_of(path)) is not None]
+            before = {step for path in reads if (step := maker(plan, path)) is not None}
+            newer = any((time := _time_of(path)) is not None and time > min(times) for path in reads if times)
+            if newer or before & again:
+                again.add(job)
+    return len(again)
 
 
 def still_failed(plan: Plan, jobs: Collection[Step], failure: failures.Failure) -> bool:
@@ -269,6 +288,14 @@ def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any])
     return stages
 
 
+def _time_of(path: str) -> float | None:
+    """When a file, or what Snakemake marks a folder with, was written; None if it is not there."""
+    for one in (os.path.join(path, ".snakemake_timestamp"), path):
+        with suppress(OSError):
+            return os.lstat(one).st_mtime
+    return None
+
+
 def _counts(what: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in what.most_common())
 
@@ -283,7 +310,7 @@ def _changed_since(path: str, time: float) -> bool:
 def _record(plan: Plan, job: Step) -> Any:
     """The metrics file of a job that has ended well; None if there is none."""
     try:
-        record = json.loads(Path(plan.metrics(*job)).read_text())
+        record = json.loads(Path(plan.metrics(*job)).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return record if {"wall_s", "started", "metrics"} <= record.keys() else None
@@ -291,7 +318,7 @@ def _record(plan: Plan, job: Step) -> Any:
 
 def tail(log: Path) -> list[str]:
     """The last lines of a log, if it is there."""
-    return log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
+    return log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
 
 
 def _log_lines(log: str | None) -> list[str]:

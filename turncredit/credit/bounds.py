@@ -24,6 +24,7 @@ from turncredit.credit.vineppo import VINEPPO
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
+from turncredit.stats.distributions import normal_quantile
 
 
 def random_credit(turns: Turns, base_N: np.ndarray, *, alpha: Share = 0.5, seed: int = 0) -> dict[str, np.ndarray]:
@@ -43,16 +44,14 @@ def noise_N(turns: Turns, seed: int) -> np.ndarray:
     Each rollout has a stream of SplitMix64 (Steele, Lea and Flood 2014) whose start comes from the seed and the ids;
     its numbers go through the inverse of the normal distribution.
     """
-    from scipy.special import ndtri  # scipy is half of what `turncredit.credit` would otherwise take to import
-
     start_R = np.array([derive_seed(seed, "random_credit", group, rollout) for group, rollout in turns.ids_R()])
     step = np.uint64(0x9E3779B97F4A7C15)
     x_N = start_R.astype(np.uint64)[turns.rollout_N] + (turns.turn_N + 1).astype(np.uint64) * step
     x_N = (x_N ^ (x_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x_N = (x_N ^ (x_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x_N ^= x_N >> np.uint64(31)
-    normal_N: np.ndarray = ndtri(((x_N >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
-    return normal_N
+    uniform_N = ((x_N >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return np.fromiter(map(normal_quantile, uniform_N.tolist()), dtype=float, count=len(uniform_N))
 
 
 def oracle_progress(

@@ -42,35 +42,58 @@ def as_table(table: Any, where: str) -> pa.Table:
 def plain(table: pa.Table, where: str) -> pa.Table:
     """The table with columns of plain types, whoever wrote it: the one place where what is read is normalised.
 
-    Dictionaries (pandas' categories) become their values, views of text and lists text and lists, and extension types
-    what they store: JSON text, UUIDs text of 36 characters. Raises UserError for a name that two columns have.
+    Dictionaries (pandas' categories), runs and views become their values, every kind of list a list, and extension
+    types what they store: JSON text, UUIDs text of 36 characters; inside lists and structs as well. Raises UserError
+    for a name that two columns have.
     """
     _check_names(table.column_names, where)
     for place, field in enumerate(table.schema):
-        column = table.column(place)
-        if field.type == pa.uuid():
-            column = pa.chunked_array([[None if one is None else str(one) for one in column.to_pylist()]], pa.string())
-        elif isinstance(field.type, pa.BaseExtensionType):
-            chunks = [chunk.storage for chunk in column.chunks]
-            column = pa.chunked_array(chunks, field.type.storage_type)
-        kind = _plain_type(column.type)
-        if kind != field.type:
-            table = table.set_column(place, pa.field(field.name, kind, field.nullable), column.cast(kind))
+        if not _is_plain(field.type):
+            chunks = [_plain_array(chunk) for chunk in table.column(place).chunks or [pa.array([], field.type)]]
+            column = pa.chunked_array(chunks)
+            table = table.set_column(place, pa.field(field.name, column.type, field.nullable), column)
     return table
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _is_plain(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_plain(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_plain(kind.value_type)
+    others = ("dictionary", "run_end_encoded", "list_view", "large_list_view", "fixed_size_list")
+    views = (pa.string_view(), pa.binary_view())
+    return not (
+        kind in views
+        or isinstance(kind, pa.BaseExtensionType)
+        or any(getattr(pa.types, f"is_{other}")(kind) for other in others)
+    )
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    """One chunk of a column with a plain type."""
+    kind = array.type
+    if _is_plain(kind):
+        return array
+    if kind == pa.uuid():
+        return pa.array([None if one is None else str(one) for one in array.to_pylist()], pa.string())
+    if isinstance(kind, pa.BaseExtensionType):
+        return array.storage.cast(pa.bool_()) if kind == pa.bool8() else _plain_array(array.storage)
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if kind == pa.string_view():
-        return pa.string()
-    if kind == pa.binary_view():
-        return pa.binary()
-    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    if pa.types.is_large_list_view(kind):
-        return pa.large_list(_plain_type(kind.value_type))
-    return kind
+        return _plain_array(array.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_array(pc.run_end_decode(array))
+    if kind in (pa.string_view(), pa.binary_view()):
+        return array.cast(pa.string() if kind == pa.string_view() else pa.binary())
+    if pa.types.is_struct(kind):
+        parts = [_plain_array(part) for part in array.flatten()]  # null where the struct is
+        return pa.StructArray.from_arrays(parts, [field.name for field in kind], mask=array.is_null())
+    # Any kind of list. Arrow's own cast of list views loses their last elements.
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    large = str(kind).startswith("large") or bool(len(ends) and ends[-1] > np.iinfo(np.int32).max)
+    starts = pa.array(np.concatenate([[0], ends]), pa.int64() if large else pa.int32())
+    made = pa.LargeListArray if large else pa.ListArray
+    return made.from_arrays(starts, _plain_array(array.flatten()), mask=array.is_null())
 
 
 def _check_names(names: Sequence[str], where: str) -> None:

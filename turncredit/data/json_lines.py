@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import from_json
 
+from turncredit.data.columns import plain
 from turncredit.errors import UserError
 
 #: A longer line is skipped, unread: one is in memory as bytes, as text and as objects, ten times its size.
@@ -123,7 +124,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=ROWS, use_threads=False):
-                for row in batch.to_pylist():
+                for row in plain(pa.Table.from_batches([batch]), str(path)).to_pylist():
                     yield f"{path}:{number}", row
                     number += 1
     except (pa.ArrowInvalid, OSError) as error:

@@ -14,7 +14,7 @@ from turncredit.errors import UserError
 def read_metrics(path: Path) -> dict:
     """A stage's metrics file. Raises UserError for a file that is not a JSON object with the keys of one."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again") from None
     absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]

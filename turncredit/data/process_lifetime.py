@@ -36,7 +36,7 @@ def adopt_orphans() -> None:
 def kill_descendants() -> None:
     """Kill everything below this process, which must have called `adopt_orphans`, and wait until it has ended."""
     listing = Path(f"/proc/self/task/{os.getpid()}/children")
-    while pids := [int(pid) for pid in listing.read_text().split()]:
+    while pids := [int(pid) for pid in listing.read_text(encoding="utf-8").split()]:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         for pid in pids:

@@ -33,7 +33,12 @@ def code_version() -> str:
     git = ["git", "-C", str(root)]
     try:
         head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+            [*git, "rev-parse", "--short=12", "HEAD"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+            check=False,
         )
         diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "turncredit"], check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
@@ -115,7 +120,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     """The provenance of a folder that a stage wrote. Raises TableError where it cannot be read."""
     path = Path(folder) / PROVENANCE_FILE
     try:
-        made_by = json.loads(path.read_text())
+        made_by = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(made_by, dict) and "content" in made_by and isinstance(made_by.get("files", {}), dict):
             return made_by
     except (OSError, ValueError):
@@ -148,7 +153,7 @@ def made_from(path: str | Path) -> dict[str, Any] | None:
     path = Path(path)
     try:
         if path.is_dir():
-            return json.loads((path / PROVENANCE_FILE).read_text())
+            return json.loads((path / PROVENANCE_FILE).read_text(encoding="utf-8"))
         if path.suffix == ".parquet":
             return tables.metadata(path)
     except (OSError, ValueError, TableError):

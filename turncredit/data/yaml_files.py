@@ -4,6 +4,7 @@ of `--config`."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from turncredit.errors import UserError
 
 #: The configuration that Snakemake reads first: the Snakefile names it.
 CONFIG = "config.yaml"
+#: What Snakemake takes for a key on its command line.
+KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         if isinstance(error, FileNotFoundError) and path == Path(CONFIG):
             raise UserError(
@@ -65,6 +68,8 @@ def read_entry(entry: str) -> dict[str, Any]:
         raise UserError(f"--config {entry}: write a key of a block inside it: --config '{block}={{{inner}}}'")
     if not equals:
         raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
+    if not KEY.fullmatch(key):
+        raise UserError(f"--config {entry}: '{key}' is no key: a letter, then letters, digits and '_', as in rounds=3")
     try:
         return {key: yaml.load(value, yaml.BaseLoader)}
     except yaml.YAMLError:

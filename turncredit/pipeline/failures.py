@@ -155,7 +155,7 @@ def failures_in(results: str, where: Path = Path()) -> list[Failure]:
 
 def _read(path: Path) -> Failure | None:
     try:
-        record: dict[str, Any] = json.loads(path.read_text())
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Failure(**record)
     except (OSError, ValueError, TypeError):
         return None

@@ -51,7 +51,7 @@ def _file(module: str) -> Path | None:
 
 def names_in(file: Path) -> set[str]:
     """The packages that a file imports anywhere, but for types alone."""
-    return {name.partition(".")[0] for name in _names(ast.parse(file.read_text()), inside=True)}
+    return {name.partition(".")[0] for name in _names(ast.parse(file.read_text(encoding="utf-8")), inside=True)}
 
 
 @cache

@@ -60,7 +60,9 @@ def workflow_files() -> dict[str, bytes]:
     elif not (CHECKOUT / "pyproject.toml").is_file():
         raise UserError(f"{PACKED}: the workflow's files are missing; install turncredit again")
     else:
-        patterns = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["turncredit"]["workflow"]
+        patterns = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["turncredit"][
+            "workflow"
+        ]
         found = {pattern: list(CHECKOUT.glob(pattern)) for pattern in patterns}
         lacking = [pattern for pattern in patterns if not found[pattern]]
         if lacking:

@@ -234,7 +234,7 @@ class Job:
             (folder / PROVENANCE_FILE).unlink(missing_ok=True)  # of another experiment's policy that was copied
             content, files = provenance.folder_hashes(folder)
             made_by = {**self.provenance(), "content": content, "files": files}
-            (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
+            (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n", encoding="utf-8")
         self.store.changed(self.output[name])
 
     def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:

@@ -8,6 +8,7 @@ script can repeat it by hand:
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -144,7 +145,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         except UserError as error:
             line, status = f"{described.label}: {error}", failures.status_of(error)
         except Exception as error:
-            reason = in_one_line(error) if isinstance(error, OSError) else None
+            reason = in_one_line(error)
             if reason is None:
                 with suppress(OSError):  # the disk of the log may be the full one
                     traceback.print_exc()
@@ -246,7 +247,7 @@ def _from_file(argv: list[str]) -> Description:
         raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])
     try:
-        return Description(**json.loads(path.read_text()))
+        return Description(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise SystemExit(f"{path}: no such file; each job writes a .job.json next to its log") from None
     except (ValueError, TypeError) as error:
@@ -269,9 +270,12 @@ def logged(log: str | None):
             print(line, file=sys.stderr, flush=True)
 
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w") as file:
+    with open(log, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a log is UTF-8, whatever the terminal's encoding
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         yield say
     finally:

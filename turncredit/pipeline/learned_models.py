@@ -18,7 +18,7 @@ def config_of(source: str, revision: str | None) -> dict[str, Any] | None:
     file = Path(source) / "config.json"
     if file.is_file():
         try:
-            return dict(json.loads(file.read_text()))
+            return dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return None  # the stage `base` says what is wrong with it
     if source in PUBLISHED:
@@ -28,7 +28,7 @@ def config_of(source: str, revision: str | None) -> dict[str, Any] | None:
     from huggingface_hub import try_to_load_from_cache
 
     cached = try_to_load_from_cache(source, "config.json", revision=revision)
-    return dict(json.loads(Path(cached).read_text())) if isinstance(cached, str) else None
+    return dict(json.loads(Path(cached).read_text(encoding="utf-8"))) if isinstance(cached, str) else None
 
 
 def shapes(experiment: Experiment) -> Shapes | None:

@@ -48,7 +48,7 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
         raise
     finally:
         text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
-        with (folder / "ended.jsonl").open("a") as file:
+        with (folder / "ended.jsonl").open("a", encoding="utf-8") as file:
             file.write(text + "\n")
         running.unlink(missing_ok=True)
         progress.unlink(missing_ok=True)

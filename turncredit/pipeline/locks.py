@@ -15,24 +15,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, unusable
 
 
 def take_over(state: Path) -> bool:
     """Record this process in `state` (Snakemake's folder); remove a lock that no living process can hold.
 
     Returns whether a lock was removed. If a process on another machine is recorded, the lock is left to `--unlock`.
+    Where `state` cannot be written, as in dry runs and summaries of another user's folder, nothing is recorded.
     """
     me = identity(os.getpid())
     if me is None:
         return False
     records = state / "turncredit-processes"
-    records.mkdir(parents=True, exist_ok=True)
-    (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me))
+    try:
+        records.mkdir(parents=True, exist_ok=True)
+        (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me), encoding="utf-8")
+    except OSError as error:
+        if unusable(error) is None:
+            raise
+        return False
     locked = any((state / "locks").glob("*.lock"))
     for path in records.glob("*.json"):
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False  # a process is just starting and writing it
         if record == me:
@@ -50,7 +56,7 @@ def holder(state: Path) -> tuple[str, int] | None:
     """Host and process id of the Snakemake that works in the folder of `state`: here, or elsewhere with a lock."""
     for path in (state / "turncredit-processes").glob("*.json"):
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         elsewhere = record["host"] != socket.gethostname()
@@ -82,7 +88,9 @@ def being_made(state: Path) -> dict[str, str | None]:
             continue
         try:
             name = "".join(part.removeprefix("@") for part in path.relative_to(folder).parts)
-            job_ids[base64.urlsafe_b64decode(name).decode()] = json.loads(path.read_text()).get("external_jobid")
+            job_ids[base64.urlsafe_b64decode(name).decode()] = json.loads(path.read_text(encoding="utf-8")).get(
+                "external_jobid"
+            )
         except (OSError, ValueError):
             continue  # it has just been removed, or is not a mark
     return job_ids
@@ -96,8 +104,8 @@ def lives(process: Mapping[str, Any] | None) -> bool:
 def identity(pid: int) -> dict[str, Any] | None:
     """Identifies a process, also against later ones with the same id; None if it is not running."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return None
     state, *numbers = stat.rpartition(")")[2].split()

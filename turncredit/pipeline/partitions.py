@@ -125,7 +125,7 @@ def _amount(part: str, number: int) -> str:
 def printed(*command: str) -> list[str]:
     """The lines that a command prints; none if it is not there or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

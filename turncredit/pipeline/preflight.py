@@ -21,7 +21,7 @@ from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.stages import stages as every_stage
 from turncredit.errors import UserError, nearest
-from turncredit.pipeline import imports, partitions, resources, retries
+from turncredit.pipeline import imports, machine, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import config_of, shapes
@@ -100,6 +100,24 @@ def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
     else:
         if line:
             yield Finding(True, f"env.{plan.experiment.env.owner}: {line}")
+
+
+def interpreter_and_folders(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Snakemake can start a job with this interpreter, and write its own folders."""
+    lines = [*machine.folder_mistakes(), *([] if where.deployed else machine.interpreter_mistakes())]
+    yield from (Finding(False, line) for line in lines)
+
+
+def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """What reads a policy finds torch and transformers where it runs."""
+    if where.deployed or where.storage or not set(stages) & set(policy_stages()):
+        return
+    lack = [module for module in ("torch", "transformers") if importlib.util.find_spec(module) is None]
+    if lack:
+        line = (
+            f"{' and '.join(lack)}: not installed in {sys.prefix}; pip install 'turncredit[train]', or add --sdm conda"
+        )
+        yield Finding(False, line)
 
 
 def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -204,7 +222,7 @@ def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
 def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """torch can use GPUs, if jobs ask for them."""
     asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
-    if not asking or where.deployed:
+    if not asking or where.deployed or importlib.util.find_spec("torch") is None:
         return
     version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
@@ -371,9 +389,21 @@ def _mistakes_for_slurm(where: Where, known: partitions.Partitions) -> Iterator[
 
 #: (plan, stages that will run, how) -> findings
 CHECKS = (
-    storage, environment, packages, engines, compiler, images, torch_build, one_gpu_job_at_a_time, slurm, weights,
-    memory, time, disk,
-)  # fmt: skip
+    interpreter_and_folders,
+    storage,
+    environment,
+    packages,
+    engines,
+    compiler,
+    images,
+    torch_build,
+    one_gpu_job_at_a_time,
+    slurm,
+    weights,
+    memory,
+    time,
+    disk,
+)
 
 
 def check_gpu(stage: str, asked: int) -> None:

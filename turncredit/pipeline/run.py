@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
-        with (folder / "output").open("w") as output:
+        with (folder / "output").open("w", encoding="utf-8") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "snakemake", *arguments],
                 stdout=output,
@@ -236,14 +236,14 @@ def _number(arguments: list[str], *options: str) -> int | None:
 def look(folder: Path, state: State) -> list[dict[str, Any]]:
     """Update `state` from the files in `folder`; returns the jobs that have ended since the last call."""
     if not state.wanted:
-        state.wanted = wanted_jobs((folder / "output").read_text())
+        state.wanted = wanted_jobs((folder / "output").read_text(encoding="utf-8"))
     if not state.plan and (folder / "plan.json").exists():
-        state.plan = json.loads((folder / "plan.json").read_text())
+        state.plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     state.running, killed = [], []
     for path in folder.glob("*.job"):
         try:
-            job = json.loads(path.read_text())
-            at = json.loads(path.with_suffix(".progress").read_text())
+            job = json.loads(path.read_text(encoding="utf-8"))
+            at = json.loads(path.with_suffix(".progress").read_text(encoding="utf-8"))
             job["share"] = at["done"] / max(1, at["total"])
         except FileNotFoundError:
             if not path.exists():
@@ -255,7 +255,7 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
         else:
             state.running.append(job)
     file = folder / "ended.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     new = [*(json.loads(line) for line in lines[state.read :]), *killed]
     state.read = len(lines)
     state.ended.extend(new)
@@ -342,7 +342,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         line = line_of(job)
         if line:
             console.print(line, markup=False, soft_wrap=True)
-    output = (folder / "output").read_text()
+    output = (folder / "output").read_text(encoding="utf-8")
     if status:
         own = mistakes_in(output)
         failed = any("error" in job for job in state.ended)

@@ -70,7 +70,7 @@ def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
 def _record(path: Path) -> dict[str, Any]:
     """The record of a run; empty if it is just being written, or another Snakemake has removed it."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
@@ -83,7 +83,7 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     if ended:
         command.append("--states=all")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"squeue does not answer ({error}); run this where Slurm's commands work") from None
     if done.returncode:
@@ -178,7 +178,9 @@ def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], N
 
 def _cancel(jobs: Iterable[SlurmJob]) -> None:
     ids = [job.id for job in jobs]
-    done = subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["scancel", *ids], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False
+    )
     if done.returncode and queue([job.run for job in jobs]):
         why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
         raise UserError(

@@ -32,7 +32,7 @@ def lacking(folder: Path, reader: str) -> str | None:
         if not any(file.is_file() for pattern in group for file in folder.glob(pattern)):
             return " or ".join(group)
     try:
-        index = json.loads((folder / INDEX).read_text()) if (folder / INDEX).is_file() else {}
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8")) if (folder / INDEX).is_file() else {}
         parts = sorted(set(index.get("weight_map", {}).values()))
     except (ValueError, AttributeError):
         return f"whole {INDEX}"

@@ -125,7 +125,7 @@ def save_model(
     if (folder / "adapter_config.json").exists():
         whole = base_folder(base).resolve()
         record: dict[str, Any] = {"base": os.path.relpath(whole, Path(final).resolve())}
-        (folder / POLICY_FILE).write_text(json.dumps(record))
+        (folder / POLICY_FILE).write_text(json.dumps(record), encoding="utf-8")
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
     if moments:
         save_file(dict(moments), folder / MOMENTS_FILE)

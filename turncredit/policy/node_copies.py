@@ -92,7 +92,7 @@ def _remove_unused(copies: Path, but: Path) -> None:
 @contextmanager
 def _locked(copy: Path, *, wait: bool = True) -> Iterator[bool]:
     """Whether this process holds the lock of `copy` inside the block; always if it waits. A killed job loses it."""
-    with (copy.parent / f".{copy.name}.lock").open("a") as lock:
+    with (copy.parent / f".{copy.name}.lock").open("a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -132,7 +132,7 @@ def load(folder: str | Path) -> Tokenizer:
     file, config_file = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not file.exists() or not config_file.exists():
         raise UserError(f"{folder}: not a tokenizer folder (tokenizer.json and tokenizer_config.json are needed)")
-    config = json.loads(config_file.read_text())
+    config = json.loads(config_file.read_text(encoding="utf-8"))
 
     def text(name: str) -> str | None:
         value = config.get(name)
@@ -240,5 +240,5 @@ def train(
         "model_max_length": max_length,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return load(folder)

@@ -27,7 +27,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     file = base_folder(folder) / "config.json"
     if not file.exists():
         raise UserError(f"{folder}: not a model folder (config.json is missing)")
-    return json.loads(file.read_text())
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def base_folder(folder: str | Path) -> Path:
@@ -38,7 +38,7 @@ def base_folder(folder: str | Path) -> Path:
     record = folder / POLICY_FILE
     if not record.exists():
         raise UserError(f"{folder}: the adapter lacks {POLICY_FILE}, which names its base model; save it again")
-    return (folder / json.loads(record.read_text())["base"]).resolve()
+    return (folder / json.loads(record.read_text(encoding="utf-8"))["base"]).resolve()
 
 
 def weights_folder(folder: str | Path) -> Path:
@@ -67,7 +67,7 @@ def read_adapter(folder: str | Path) -> dict[str, tuple[torch.Tensor, torch.Tens
     folder = Path(folder)
     if base_folder(folder) == folder:
         return {}
-    config = json.loads((folder / "adapter_config.json").read_text())
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     scale = config["lora_alpha"] / config["r"]
     with safe_open(folder / ADAPTER_FILE, "pt") as file:
         names = [name for name in file.keys() if name.endswith("lora_A.weight")]  # noqa: SIM118 (not a mapping)
@@ -84,7 +84,7 @@ def read_adapter(folder: str | Path) -> dict[str, tuple[torch.Tensor, torch.Tens
 def _read_whole(folder: Path) -> dict[str, torch.Tensor]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     else:
         files = ["model.safetensors"]
     weights: dict[str, torch.Tensor] = {}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
+from turncredit.stats.distributions import normal_cdf, student_quantile
 from turncredit.stats.levels import LEVEL
 
 #: With fewer groups than this an interval is little more than their range: it is neither shown nor marked.
@@ -105,7 +105,7 @@ class Resamples:
         value_B = value_B[np.isfinite(value_B)]
         if groups < 2 or not len(value_B):
             return float("nan"), float("nan")
-        tail = float(ndtr(np.sqrt(groups / (groups - 1)) * stdtrit(groups - 1, (1 - level) / 2)))
+        tail = normal_cdf(np.sqrt(groups / (groups - 1)) * student_quantile(groups - 1, (1 - level) / 2))
         low, high = np.quantile(value_B, [tail, 1 - tail])
         return float(low), float(high)
 

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from turncredit.errors import UserError
+from turncredit.stats.distributions import student_cdf
 from turncredit.stats.levels import LEVEL, normal_half, student_half
 
 #: The key of an evaluated rollout.
@@ -243,7 +243,7 @@ def _interval(
     mean = float((x_SC @ _round_weights(round_C)).mean())
     if variance > 0:
         error = float(np.sqrt(variance))
-        half, p = student_half(error, df, level), float(2 * stdtr(df, -abs(mean) / error))
+        half, p = student_half(error, df, level), 2 * student_cdf(df, -abs(mean) / error)
     else:
         games = len(np.unique(task_C))
         half = float(1 - wilson(games, games, level)[0]) if variance == 0 else float("nan")

@@ -66,7 +66,7 @@ def launched(processes: int, function: Callable[..., T], *arguments: Any) -> T:
             results = elastic_launch(config, _rank)(os.getpid(), complaint, function, arguments)
         except ChildFailedError:
             if complaint.exists():
-                raise UserError(complaint.read_text()) from None
+                raise UserError(complaint.read_text(encoding="utf-8")) from None
             raise
     return results[0]
 
@@ -81,7 +81,7 @@ def _rank(first: int, complaint: Path, function: Callable[..., T], arguments: Se
     try:
         result = function(*arguments, FsdpTeam())
     except UserError as error:
-        complaint.write_text(str(error))
+        complaint.write_text(str(error), encoding="utf-8")
         raise
     dist.destroy_process_group()
     return result if int(os.environ["RANK"]) == 0 else None

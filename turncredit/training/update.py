@@ -326,11 +326,11 @@ class TrainerState:
     def load(cls, policy: str | Path, settings: UpdateConfig) -> TrainerState:
         """The state kept in the policy's folder; that of the first round where there is none."""
         file = Path(policy) / STATE_FILE
-        return cls(**json.loads(file.read_text())) if file.exists() else cls(0, settings.kl_coefficient)
+        return cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else cls(0, settings.kl_coefficient)
 
     def save(self, folder: Path) -> None:
         """Write it to a policy's folder."""
-        (folder / STATE_FILE).write_text(json.dumps(asdict(self)))
+        (folder / STATE_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:

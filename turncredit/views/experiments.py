@@ -64,7 +64,7 @@ def read_config(folder: str | Path) -> Experiment:
     """The resolved configuration that an experiment's folder was made with. Raises UserError if there is none."""
     path = Path(Layout(folder).path("config"))
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"{folder}: not an experiment's folder (no {path.name}); give that of an experiment that has been run"

@@ -77,7 +77,19 @@ def _ask(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[P
                     "write an answer to a file with --out"
                 )
         relation = connection.sql(query)
-        return pa.table({}) if relation is None else relation.to_arrow_table()
+        table = pa.table({}) if relation is None else relation.to_arrow_table()
+        return table.rename_columns(distinct(table.column_names))
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names of columns, each its own, as JSON and readers of files need them: a second `turn` becomes `turn_2`."""
+    out: list[str] = []
+    for name in names:
+        own, number = name, 2
+        while own in out or (own != name and own in names):
+            own, number = f"{name}_{number}", number + 1
+        out.append(own)
+    return out
 
 
 def writes(statement: duckdb.Statement) -> str | None:
@@ -161,7 +173,7 @@ def _write(table: pa.Table, out: Path) -> None:
         if out.suffix.lower() == ".parquet":
             pq.write_table(table, part, compression="zstd")
         else:
-            with part.open("w", newline="") as handle:
+            with part.open("w", encoding="utf-8", newline="") as handle:
                 write_csv(table, handle)
 
 

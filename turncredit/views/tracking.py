@@ -140,7 +140,7 @@ def _locked(uri: str, results: Path) -> Iterator[None]:
     database = _database(uri)
     path = Path(f"{database}.lock") if database else results / ".mlflow.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
+    with path.open("w", encoding="utf-8") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:

@@ -275,7 +275,7 @@ def _batches(rollouts: Iterable[Rollout]) -> Iterator[list[Rollout]]:
 
 
 def _size(turn: Turn) -> int:
-    return sum([len(value) for value in turn.values() if value.__class__ in (str, list)])
+    return sum(len(value) for value in turn.values() if value.__class__ in (str, list))
 
 
 def _table(batch: Sequence[Rollout], report: Report, ledger: Ledger) -> pa.Table:

@@ -235,7 +235,7 @@ def save(model: CreditModel, folder: Path) -> None:
         "width": model.width,
         "steps": model.steps,
     }
-    (folder / RECORD).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+    (folder / RECORD).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def load(folder: str | Path) -> CreditModel:
@@ -243,7 +243,7 @@ def load(folder: str | Path) -> CreditModel:
     folder = Path(folder)
     provenance.verify(folder)
     try:
-        record = json.loads((folder / RECORD).read_text())
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         settings = load_kind(record["kind"]).recorded_settings(record["settings"])
         model = fresh(record["kind"], settings, record["width"], seed=0)
         model.network.load_state_dict(load_file(folder / WEIGHTS))

@@ -53,29 +53,48 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 def default_cache() -> Path:
     """`similarity.sqlite` in `$XDG_CACHE_HOME`, or in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "turncredit" / "similarity.sqlite"
 
 
 def lexical(texts: pa.Array, blocks: Sequence[Block]) -> list[np.ndarray]:
     """Jaccard similarity of the texts' sets of words and numbers, lower-cased; two texts without any score 0."""
-    from scipy import sparse  # one method needs it; importing it takes as long as all other methods
-
     words = pc.split_pattern_regex(pc.utf8_lower(texts), r"[^\pL\pN]+")
     parent_L = np.repeat(np.arange(len(texts)), pc.list_value_length(words).to_numpy(zero_copy_only=False))
     encoded = pc.list_flatten(words).dictionary_encode()
     word_L = encoded.indices.to_numpy(zero_copy_only=False)
     kept = pc.not_equal(encoded.dictionary, "").to_numpy(zero_copy_only=False)[word_L]
-    shape = (len(texts), max(len(encoded.dictionary), 1))
-    bag = sparse.csr_matrix((np.ones(int(kept.sum()), dtype=np.float32), (parent_L[kept], word_L[kept])), shape=shape)
-    bag.sum_duplicates()
-    bag.data[:] = 1.0
-    size = np.diff(bag.indptr).astype(np.float64)
+    vocabulary = max(len(encoded.dictionary), 1)
+    text_P, word_P = np.divmod(np.unique(parent_L[kept] * vocabulary + word_L[kept]), vocabulary)
+    start = np.searchsorted(text_P, np.arange(len(texts) + 1))
+    size = np.diff(start).astype(np.float64)
+    column_of = np.full(vocabulary, -1)
     out = []
     for rows, columns in blocks:
-        both = (bag[rows] @ bag[columns].T).toarray().astype(np.float64)
+        known = np.unique(_words(word_P, start, rows)[1])
+        column_of[known] = np.arange(len(known))
+        left, right = (
+            _bag(*_words(word_P, start, side), column_of, (len(side), len(known))) for side in (rows, columns)
+        )
+        column_of[known] = -1
+        both = (left @ right.T).astype(np.float64)
         either = size[rows][:, None] + size[columns][None, :] - both
         out.append(np.divide(both, either, out=np.zeros_like(both), where=either > 0))
     return out
+
+
+def _words(word_P: np.ndarray, start: np.ndarray, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The words of these texts: the place in `texts`, and the word. Text t has `word_P[start[t] : start[t + 1]]`."""
+    count = start[texts + 1] - start[texts]
+    place = np.repeat(np.arange(len(texts)), count)
+    return place, word_P[np.arange(len(place)) + np.repeat(start[texts] - (np.cumsum(count) - count), count)]
+
+
+def _bag(place: np.ndarray, word: np.ndarray, column_of: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A row of zeros and ones for each text: which of the words that have a column it has."""
+    bag = np.zeros(shape, dtype=np.float32)
+    column = column_of[word]
+    bag[place[column >= 0], column[column >= 0]] = 1
+    return bag
 
 
 def bi_encoder(texts: pa.Array, blocks: Sequence[Block], model: str, store: Store) -> list[np.ndarray]:

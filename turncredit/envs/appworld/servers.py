@@ -196,9 +196,9 @@ def _locked(url: str) -> IO[str] | None:
     name = f"turncredit-appworld-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
     path = Path(tempfile.gettempdir()) / name
     try:
-        lock = open(path)  # noqa: SIM115 - held open; another user's file can be read and locked, but not written
+        lock = open(path, encoding="utf-8")  # noqa: SIM115 - held open; another user's file can be read and locked, but not written
     except FileNotFoundError:
-        lock = open(path, "w")  # noqa: SIM115
+        lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

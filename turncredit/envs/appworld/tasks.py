@@ -82,7 +82,9 @@ def _difficulty(task: str, settings: Settings) -> int | None:
     if root is None:
         return None
     try:
-        metadata = json.loads((root / "data" / "tasks" / task / "ground_truth" / "metadata.json").read_text())
+        metadata = json.loads(
+            (root / "data" / "tasks" / task / "ground_truth" / "metadata.json").read_text(encoding="utf-8")
+        )
     except (OSError, ValueError):
         return None
     return metadata.get("difficulty") if metadata.get("difficulty") in (1, 2, 3) else None

@@ -87,7 +87,7 @@ def shuffled_games(split: str, seed: int, settings: Settings) -> list[str]:
 def read_game(path: Path) -> dict[str, Any]:
     """A game file's JSON. Raises UserError where it is missing, truncated or something else."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the game {path}: {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

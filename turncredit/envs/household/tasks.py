@@ -145,5 +145,5 @@ def export_game(row: Mapping[str, Any], folder: Path) -> Path:
     path = folder / row["task_id"] / "trial_generated" / "game.tw-pddl"
     text = json.dumps(textworld.full_game(read_generated(row["game"])))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return path

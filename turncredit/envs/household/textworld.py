@@ -47,7 +47,10 @@ def package_texts() -> tuple[str, str]:
         from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
     except ImportError as error:
         raise UserError(_MISSING) from error
-    domain, grammar = Path(ALFRED_PDDL_PATH).read_text(), Path(ALFRED_TWL2_PATH).read_text()
+    domain, grammar = (
+        Path(ALFRED_PDDL_PATH).read_text(encoding="utf-8"),
+        Path(ALFRED_TWL2_PATH).read_text(encoding="utf-8"),
+    )
     edition = identify(domain, grammar)[0].name
     if edition != PACKAGE_PROFILE:
         raise UserError(f"the installed alfworld is of the edition {edition}, not {PACKAGE_PROFILE}; install 0.4.2")

@@ -96,11 +96,11 @@ def _cpu() -> float:
     own = time.process_time()
     if running is None or not running.alive:
         return own
-    fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{running.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return own + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_mb() -> float:
     """The Java process's resident memory."""
-    lines = Path(f"/proc/{java.simulator().process.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{java.simulator().process.pid}/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024

@@ -91,7 +91,7 @@ class Simulator:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
         from scienceworld.constants import BASEPATH, JAR_PATH
 
-        with tempfile.TemporaryFile("w+") as stderr:
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as stderr:
             try:
                 port, token, self.process = launch_gateway(
                     classpath=JAR_PATH,

@@ -70,7 +70,7 @@ def export(
     path = output_file(path, (".jsonl",))
     rows = generate.documents(documents, seed, facts)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     print(f"{len(rows)} documents: {path}")
 
 

@@ -75,7 +75,9 @@ def export(
     rows = make_tasks(split, count, seed, Settings())
     levels = ("\n".join(json.loads(row["game"])["rows"]) for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"; {row['task_id']}\n{level}\n\n" for row, level in zip(rows, levels, strict=True)))
+    path.write_text(
+        "".join(f"; {row['task_id']}\n{level}\n\n" for row, level in zip(rows, levels, strict=True)), encoding="utf-8"
+    )
     print(f"{len(rows)} levels: {path}")
 
 

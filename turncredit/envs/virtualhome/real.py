@@ -83,7 +83,7 @@ class Recorded:
         self._scene: frozenset[tuple[int, str, int]] | None = None
         if scene.is_file():
             with _read(scene):
-                self._scene = frozenset(_edges(json.loads(scene.read_text())))
+                self._scene = frozenset(_edges(json.loads(scene.read_text(encoding="utf-8"))))
         if not self.programs or not self._graphs:
             missing = "executable_programs" if not self.programs else "init_and_final_graphs"
             raise UserError(

@@ -156,7 +156,7 @@ def each_product(products: Path, attributes: Path, human: Path | None) -> Iterat
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); download it again") from error
 

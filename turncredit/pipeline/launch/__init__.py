@@ -60,7 +60,7 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     shell, address = folder / "warm-shell", folder / "socket"
     # -I and -S: the client only needs the standard library, and starts in 10 ms without site-packages.
     client = [sys.executable, "-IS", str(Path(__file__).with_name("client.py")), str(address)]
-    shell.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
+    shell.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n', encoding="utf-8")
     shell.chmod(0o700)
     try:
         subprocess.run([str(shell), "-c", ":"], check=True, timeout=60, stdin=subprocess.DEVNULL)

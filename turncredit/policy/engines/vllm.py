@@ -231,7 +231,7 @@ def adapter_name(folder: str | Path) -> str:
 
 def _rank(folder: str) -> int:
     """The adapter's rank, rounded up to one that vLLM takes."""
-    rank = json.loads((Path(folder) / "adapter_config.json").read_text())["r"]
+    rank = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))["r"]
     return next(size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank)
 
 

@@ -296,6 +296,6 @@ def _outputs(turns: Turns, table: pa.Table, where: str) -> Outputs:
 def _metrics(path: str | Path) -> dict[str, float]:
     """The metrics that a stage returned, from its metrics file."""
     try:
-        return dict(json.loads(Path(path).read_text())["metrics"])
+        return dict(json.loads(Path(path).read_text(encoding="utf-8"))["metrics"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a stage's metrics ({error}); run the stage again") from None

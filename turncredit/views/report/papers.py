@@ -33,7 +33,7 @@ class Paper:
 
 def published() -> dict[str, Paper]:
     """All published tables by the name of the preset's experiment."""
-    text = (files("turncredit.views.report") / "papers.yaml").read_text()
+    text = (files("turncredit.views.report") / "papers.yaml").read_text(encoding="utf-8")
     data: dict[str, dict[str, Any]] = next(yaml.safe_load_all(text))  # the settings, which follow, are not parsed
     return {
         name: Paper(

@@ -62,7 +62,7 @@ def report(
     write_text(out / "index.html", page)
     made_by = provenance.record("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
-    with new_file(out / "summary.csv") as part, part.open("w", newline="") as handle:
+    with new_file(out / "summary.csv") as part, part.open("w", encoding="utf-8", newline="") as handle:
         write_csv(table, handle)
     if "curves" in pictures or not experiment.runs():
         curves = _curves(summary, title="Success on held-out games", ylabel=_bands(summary.results))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 from jinja2 import Environment, PackageLoader
 
@@ -16,9 +16,17 @@ from turncredit.data.files import write_text
 from turncredit.data.turns import SideTable, Turns
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 
-_BY = ["experiment", "env", "judge", "policy", "round", "outcome"]
 # Okabe-Ito colours, which colour-blind readers can tell apart; the letters are in the bars as well.
 _COLOURS = {"D": "#009E73", "E": "#56B4E9", "N": "#BBBBBB", "R": "#D55E00", "-": "#F0E442"}
+
+
+class _Key(NamedTuple):
+    experiment: str
+    env: str
+    judge: str
+    policy: str
+    round: int
+    outcome: str
 
 
 def role_shares(layouts: Sequence[Layout]) -> pa.Table:
@@ -27,16 +35,18 @@ def role_shares(layouts: Sequence[Layout]) -> pa.Table:
 
     No rows, and no columns, without role labels.
     """
-    files = ((layout, labels) for layout in layouts for labels in layout.find("labels", question="role"))
-    parts = [part for layout, labels in files if (part := _labelled(layout, labels)) is not None]
-    if not parts:
-        return pa.table({})
-    rows = pd.concat(parts, ignore_index=True)
-    both = pd.concat([rows, rows.assign(outcome="all")], ignore_index=True)
-    counts = both.groupby([*_BY, "role"]).size().unstack(fill_value=0).reindex(columns=[*ROLES, "-"], fill_value=0)
-    turns = counts.sum(axis=1)
-    shares = counts.div(turns, axis=0).assign(turns=turns).reset_index()
-    return pa.Table.from_pandas(shares, preserve_index=False)
+    counts: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
+    for layout in layouts:
+        for labels in layout.find("labels", question="role"):
+            for key, roles in _labelled(layout, labels).items():
+                counts[key] += roles
+                counts[key._replace(outcome="all")] += roles
+    return pa.Table.from_pylist(
+        [
+            {**key._asdict(), **{role: of[role] / of.total() for role in _COLOURS}, "turns": of.total()}
+            for key, of in sorted(counts.items())
+        ]
+    )
 
 
 def write_page(shares: pa.Table, out: str | Path) -> None:
@@ -50,21 +60,18 @@ def write_page(shares: pa.Table, out: str | Path) -> None:
     write_text(out, page.render(sections=sections.items(), names=names, colours=_COLOURS, order=[*ROLES, "-"]))
 
 
-def _labelled(layout: Layout, located: Located) -> pd.DataFrame | None:
-    """A file of roles with its keys and columns of the turns; None for labels without any role."""
+def _labelled(layout: Layout, located: Located) -> dict[_Key, Counter[str]]:
+    """How often a file of labels has each role, by its keys and columns of the turns; empty without any role."""
     labels = tables.read(located.path, "labels", columns=[*tables.KEYS, "role"])
+    counts: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
     if labels.column("role").null_count == labels.num_rows:
-        return None
+        return counts
     columns = [*tables.KEYS, "reward", "env", "success"]
     turns = Turns(tables.read(layout.path("turns", located.keys), "turns", columns=columns))
     side = SideTable(turns, labels, str(located.path), partial=True)
-    success_N, role_N = turns.truths("success"), side.column("role", nulls=True)
-    return pd.DataFrame(
-        {
-            "experiment": layout.root.name,
-            "env": turns.column("env")[side.has_N],
-            **{key: located.keys[key] for key in ("judge", "policy", "round")},
-            "outcome": np.where(success_N, "success", "failure")[side.has_N],
-            "role": [role or "-" for role in role_N[side.has_N]],
-        }
-    )
+    judge, policy, round = (located.keys[key] for key in ("judge", "policy", "round"))
+    columns_N = (turns.column("env"), turns.truths("success"), side.column("role", nulls=True))
+    for env, success, role in zip(*(column_N[side.has_N] for column_N in columns_N), strict=True):
+        key = _Key(layout.root.name, env, str(judge), str(policy), int(round), "success" if success else "failure")
+        counts[key][role or "-"] += 1
+    return counts

@@ -49,8 +49,9 @@ def run(
     rows = pick(turns, rollout, files.turns)
     measures, credits = measures_beside(files.turns), credit_files or files.credits
     rows, about = read_tables(rows, measures=measures, credits=credits, labels=files.labels, truth=truth)
-    if turn is not None and turn not in set(rows["turn"]):
-        raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
+    numbers = [row["turn"] for row in rows]
+    if turn is not None and turn not in numbers:
+        raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {max(numbers)}, not {turn}")
     for line in lines.rollout_head(rows):
         screen.print(line)
     shown = lines.rollout_turns(rows, about, components) if turn is None else lines.turn_in_full(rows, about, turn)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
@@ -16,33 +16,33 @@ from turncredit.data import tables
 from turncredit.stats.rank_correlation import FEWEST, within
 from turncredit.views.pages.data import extremes, noise_of_largest
 from turncredit.views.pages.subgoals import Subgoal, charged, subgoals_of
-from turncredit.views.show.read import RolloutCredit, RolloutTables
+from turncredit.views.show.read import RolloutCredit, RolloutTables, Row, rollouts_of
 from turncredit.views.terminal import folded, plain_table, visible
 
 #: Cells of a bar on each side of zero.
 BAR = 12
 
 
-def listed(turns: pd.DataFrame, truth: pa.Table | None) -> list[tuple[str, str]]:
+def listed(turns: pa.Table, truth: pa.Table | None) -> list[tuple[str, str]]:
     """(group, rollout) of all rollouts in the order of the list: those with ground truth first."""
     branched = _branched(truth)
-    ids = turns[["group_id", "rollout_id"]].drop_duplicates().itertuples(index=False, name=None)
-    return sorted(ids, key=lambda one: one not in branched)
+    return sorted(rollouts_of(turns), key=lambda one: one not in branched)
 
 
-def rollout_list(turns: pd.DataFrame, truth: pa.Table | None, where: str) -> Table:
+def rollout_list(turns: pa.Table, truth: pa.Table | None, where: str) -> Table:
     """One line per rollout, with its number of turns with ground truth, if there are any."""
-    optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
+    optional = [name for name in ("family", "success", "score", "goal") if name in turns.column_names]
     numeric = {"score", "turns", "branched", "invalid"}
     branched = _branched(truth)
-    counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.columns)
+    counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.column_names)
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
-    rows_of = dict(iter(turns.groupby(["group_id", "rollout_id"])))
+    rows_of = rollouts_of(turns)
+    valid = turns.column("valid").to_pylist() if "valid" in turns.column_names else [True] * turns.num_rows
     for group, rollout in listed(turns, truth):
         rows = rows_of[group, rollout]
-        last = rows.iloc[-1]
-        invalid = int((~rows["valid"].astype(bool)).sum()) if "valid" in rows else 0
+        last = turns.select(optional).slice(rows[-1], 1).to_pylist()[0] if optional else {}
+        invalid = sum(not valid[row] for row in rows)
         counts = {"branched": branched[group, rollout], "invalid": invalid}
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
         texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
@@ -58,37 +58,35 @@ def _branched(truth: pa.Table | None) -> Counter[tuple[str, str]]:
     return Counter(zip(*ids, strict=True))
 
 
-def rollout_head(rows: pd.DataFrame) -> Iterator[Text]:
+def rollout_head(rows: Sequence[Row]) -> Iterator[Text]:
     """The rollout's name, goal and outcome, and the first observation."""
-    last = rows.iloc[-1].to_dict()
+    last = rows[-1]
     yield _text(f"{last['group_id']}/{last['rollout_id']}", "bold")
     facts = [
         f"{name} {_value(last[name])}" for name in ("goal", "family", "success", "score", "policy_id") if name in last
     ]
     yield _text("; ".join([*facts, f"{len(rows)} turns"]))
     if "observation" in last:
-        yield _text(folded(str(rows.iloc[0]["observation"]).strip()), "dim")
+        yield _text(folded(str(rows[0]["observation"]).strip()), "dim")
     yield Text()
 
 
-def rollout_turns(rows: pd.DataFrame, about: RolloutTables, components: bool) -> Iterator[Text]:
+def rollout_turns(rows: Sequence[Row], about: RolloutTables, components: bool) -> Iterator[Text]:
     """All turns of a rollout, in the brackets of its subgoals."""
     yield from _agreement(about)
-    records = rows.to_dict("records")
-    subgoals = subgoals_of(records)
-    for row in records:
+    subgoals = subgoals_of(rows)
+    for row in rows:
         under = next((goal for goal in subgoals if goal.first <= row["turn"] <= goal.last), None)
         yield from _bracketed(_turn(row, about, components), under, row["turn"])
 
 
-def turn_in_full(rows: pd.DataFrame, about: RolloutTables, turn: int) -> Iterator[Text]:
+def turn_in_full(rows: Sequence[Row], about: RolloutTables, turn: int) -> Iterator[Text]:
     """Every column of one turn but the tokens, then every component of every method."""
-    row = rows[rows["turn"] == turn].iloc[0].to_dict()
+    row = next(row for row in rows if row["turn"] == turn)
     for name, value in row.items():
         if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
             continue
-        listed = hasattr(value, "tolist") and not isinstance(value, str)
-        text = "\n  ".join(str(part) for part in value) if listed else _value(value)
+        text = "\n  ".join(str(part) for part in value) if isinstance(value, list) else _value(value)
         yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
     yield from _truth_line(row["turn"], about)
     for judge, labels in about.labels:
@@ -200,7 +198,7 @@ def _credit_line(credit: RolloutCredit, number: int, width: int) -> Text:
 
 def bar(value: float, scale: float) -> str:
     """`value` as a bar to the left or the right of a zero mark; `scale` fills one side. No bar for zero."""
-    cells = 0 if scale == 0 or pd.isna(value) else min(BAR, round(abs(value) / scale * BAR))
+    cells = 0 if scale == 0 or _absent(value) else min(BAR, round(abs(value) / scale * BAR))
     left, right = (cells, 0) if value < 0 else (0, cells)
     return " " * (BAR - left) + "█" * left + "│" + "█" * right
 
@@ -212,10 +210,10 @@ def _facts(row: dict) -> list[str]:
         facts.append(f"reward {row['reward']:g}")
     for name, before in (("progress", "progress_before"), ("distance", "distance_before")):
         now, then = row.get(name), row.get(before)
-        if not pd.isna(now):
-            changed = not pd.isna(then) and then != now
+        if not _absent(now):
+            changed = not _absent(then) and then != now
             facts.append(f"{name} {f'{_state(name, then)} to ' if changed else ''}{_state(name, now)}")
-    if not pd.isna(row.get("prompt_tokens")):
+    if not _absent(row.get("prompt_tokens")):
         folded = f", {row['folded_tokens']:,.0f} of them folded" if row.get("folded_tokens") else ""
         facts.append(f"context {row['prompt_tokens']:,.0f} tokens{folded}")
     if row.get("truncated_tokens"):
@@ -231,14 +229,19 @@ def _label(label: dict) -> str:
     """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
     role, score = label["role"], label["score"]
     parts = [role] if isinstance(role, str) else []
-    parts += [] if pd.isna(score) else [f"score {score:g}"]
+    parts += [] if _absent(score) else [f"score {score:g}"]
     if not parts:
         return f"no label ({label['reason']})"
     evidence = f" ({label['evidence']})" if isinstance(label["evidence"], str) else ""
     return f"{', '.join(parts)}{evidence}"
 
 
+def _absent(value: object) -> bool:
+    """Whether there is no value: a null, or a number that is none."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _value(value: object) -> str:
-    if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
+    if _absent(value):
         return "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

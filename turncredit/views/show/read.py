@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,50 +45,65 @@ class RolloutTables:
         return {turn: branch["advantage_true"] for turn, branch in self.truth.items()}
 
 
-def read_turns(path: Path) -> pd.DataFrame:
-    """The table's turns, keys as text, in order. Raises UserError if a key is missing."""
+#: A row of a table, by column; an absent value is None.
+Row = dict[str, Any]
+
+
+def read_turns(path: Path) -> pa.Table:
+    """The table's turns, ids as text, in order. Raises UserError if a key is missing."""
     table = tables.read(path)
     for key in tables.KEYS:
         if key not in table.column_names:
             raise UserError(f"{path}: showing rollouts needs the column '{key}'{nearest(key, table.column_names)}")
-    frame = table.to_pandas().astype({"group_id": str, "rollout_id": str})
-    return frame.sort_values(["group_id", "rollout_id", "turn"])
+    for place, key in enumerate(table.column_names):
+        if key in tables.KEYS[:2]:
+            table = table.set_column(place, key, table.column(key).cast(pa.string()).fill_null("none"))
+    return table.sort_by([(key, "ascending") for key in tables.KEYS])
 
 
-def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:
+def rollouts_of(turns: pa.Table) -> dict[tuple[str, str], range]:
+    """The rows of each rollout of `read_turns`' table, by its group's and its own id."""
+    ids = list(zip(*(turns.column(key).to_pylist() for key in tables.KEYS[:2]), strict=True))
+    starts = [row for row in range(len(ids)) if row == 0 or ids[row] != ids[row - 1]]
+    return {ids[start]: range(start, end) for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)}
+
+
+def pick(turns: pa.Table, name: str, where: Path) -> list[Row]:
     """The turns of the rollout called GROUP/ROLLOUT, or ROLLOUT if that is enough. UserError for none or several."""
-    keys = turns[["group_id", "rollout_id"]].drop_duplicates()
-    full = keys["group_id"] + "/" + keys["rollout_id"]
-    hits = keys[(full == name) | (keys["rollout_id"] == name)]
+    rows_of = rollouts_of(turns)
+    hits = [ids for ids in rows_of if name in (ids[1], "/".join(ids))]
     if len(hits) > 1:
-        groups = ", ".join(hits["group_id"].head(3))
+        groups = ", ".join(group for group, _ in hits[:3])
         raise UserError(f"{where}: rollout '{name}' is in {len(hits)} groups ({groups}, ...); write GROUP/ROLLOUT")
-    if hits.empty:
-        hint = nearest(name, [*full, *keys["rollout_id"]]) or "; `show` without a rollout lists them"
-        raise UserError(f"{where}: no rollout '{name}'{hint}")
-    group, rollout = hits.iloc[0]
-    return turns[(turns["group_id"] == group) & (turns["rollout_id"] == rollout)]
+    if not hits:
+        names = [*("/".join(ids) for ids in rows_of), *(rollout for _, rollout in rows_of)]
+        raise UserError(
+            f"{where}: no rollout '{name}'{nearest(name, names) or '; `show` without a rollout lists them'}"
+        )
+    rows = rows_of[hits[0]]
+    return list(turns.slice(rows.start, len(rows)).to_pylist())
 
 
 def read_tables(
-    rows: pd.DataFrame,
+    rows: Sequence[Row],
     *,
     measures: Path | None,
     credits: Sequence[Path],
     labels: Sequence[Path],
     truth: pa.Table | None,
-) -> tuple[pd.DataFrame, RolloutTables]:
+) -> tuple[list[Row], RolloutTables]:
     """The turns of a rollout with their measures, and what the other tables say of them.
 
     Raises UserError for credits that lack one of the turns, and for a method given twice.
     """
     # `Turns` needs rewards, which a table of one's own may not have; nothing here reads them.
-    keys = {key: rows[key].to_numpy() for key in tables.KEYS}
+    keys = {key: [row[key] for row in rows] for key in tables.KEYS}
     turns = Turns({**keys, "reward": [0.0] * len(rows)}, where="the shown rollout", excerpt=True)
     if measures is not None:
         side = SideTable(turns, tables.read(measures, "measures"), str(measures), partial=True)
-        new = [name for name in side.table.column_names if name not in rows.columns]
-        rows = rows.assign(**{name: side.column(name, nulls=True) for name in new})
+        new = [name for name in side.table.column_names if name not in rows[0]]
+        columns = {name: side.column(name, nulls=True) for name in new}
+        rows = [{**row, **{name: columns[name][place] for name in new}} for place, row in enumerate(rows)]
     by_method_name: dict[str, RolloutCredit] = {}
     for path in credits:
         table = tables.read(path)
@@ -97,7 +112,7 @@ def read_tables(
             if method in by_method_name:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
             by_method_name[method] = _credit(turns, part, method, str(path))
-    return rows, RolloutTables(
+    return list(rows), RolloutTables(
         credits=list(by_method_name.values()),
         labels=[(path.stem, _by_turn(turns, tables.read(path, "labels"), str(path))) for path in labels],
         truth={} if truth is None else _by_turn(turns, truth, "branches"),
@@ -107,7 +122,7 @@ def read_tables(
 def _by_turn(turns: Turns, table: pa.Table, where: str) -> dict[int, dict]:
     """A table's rows about the shown rollout, by turn."""
     side = SideTable(turns, table, where, partial=True)
-    found = table.take(pa.array(side.row_N[side.has_N])).to_pandas().to_dict("records")
+    found = table.take(pa.array(side.row_N[side.has_N])).to_pylist()
     return dict(zip(turns.turn_N[side.has_N].tolist(), found, strict=True))
 
 

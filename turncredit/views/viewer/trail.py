@@ -145,7 +145,7 @@ def _inputs(layout: Layout, one: Located, stage: str) -> list[str]:
         return []
     try:
         log = fill(layout.log(stage), one.keys)
-        given = json.loads(Path(log.removesuffix(".log") + ".job.json").read_text())["input"]
+        given = json.loads(Path(log.removesuffix(".log") + ".job.json").read_text(encoding="utf-8"))["input"]
     except (OSError, ValueError, KeyError, TypeError, UserError):
         return []
     paths = itertools.chain.from_iterable([value] if isinstance(value, str) else value for value in given.values())

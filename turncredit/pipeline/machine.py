@@ -1,0 +1,46 @@
+"""What of the account and the paths on this machine would stop Snakemake itself, whatever the experiment."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def name_the_user() -> None:
+    """Give a user id without a name one, as in containers that run with any id: Snakemake and others ask for it."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["LOGNAME"] = f"uid{os.getuid()}"
+
+
+def cache_folder() -> Path:
+    """The folder below which Snakemake and the hub keep their caches: `$XDG_CACHE_HOME` or `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+
+
+def folder_mistakes() -> Iterator[str]:
+    """A line for each folder that Snakemake itself writes and cannot: its cache, and its state in this folder."""
+    if not _writable(cache_folder()):
+        yield f"{cache_folder()}: Snakemake cannot write its cache there; set HOME or XDG_CACHE_HOME to another folder"
+    state = Path(".snakemake")
+    if not state.is_dir() and not _writable(state):
+        yield f"{Path.cwd()}: Snakemake cannot write its state ({state}) there; change to a folder that can be written"
+
+
+def interpreter_mistakes() -> Iterator[str]:
+    """A line if Snakemake cannot start jobs with this interpreter: it does not quote its path."""
+    if len(sys.executable.split()) > 1:
+        yield (
+            f"{sys.executable}: the path of this Python has a space in it, and Snakemake "
+            "starts no job with such a one; make the environment in another folder"
+        )
+
+
+def _writable(path: Path) -> bool:
+    """Whether a folder can be written, or made in the nearest folder above it that is there."""
+    there = next((one for one in (path, *path.absolute().parents) if one.exists()), path)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
