@@ -108,18 +108,6 @@ def interpreter_and_folders(_plan: Plan, _stages: Collection[str], where: Where)
     yield from (Finding(False, line) for line in lines)
 
 
-def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
-    """What reads a policy finds torch and transformers where it runs."""
-    if where.deployed or where.storage or not set(stages) & set(policy_stages()):
-        return
-    lack = [module for module in ("torch", "transformers") if importlib.util.find_spec(module) is None]
-    if lack:
-        line = (
-            f"{' and '.join(lack)}: not installed in {sys.prefix}; pip install 'turncredit[train]', or add --sdm conda"
-        )
-        yield Finding(False, line)
-
-
 def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """The sampling engine, and the judge's server, can be imported where the rules that need them run."""
     experiment = plan.experiment
@@ -157,7 +145,7 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
 
 def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """What the stages import can be imported here, where Snakemake runs, unless jobs have environments of their own."""
-    if where.deployed:
+    if where.deployed or where.storage:
         return
     needed: dict[str, list[str]] = {}
     for stage in (name for name in every_stage() if name in stages):
@@ -166,7 +154,7 @@ def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Fin
     missing = [package for package in sorted(needed) if importlib.util.find_spec(package) is None]
     for package in missing:
         line = f"the package {package} is not installed in {sys.prefix}, where {', '.join(needed[package])} needs it; "
-        yield Finding(False, line + "install it there, or add --sdm conda")
+        yield Finding(False, line + "pip install 'turncredit[all]' there, or add --sdm conda")
     if not missing:
         yield Finding(True, f"{len(needed)} packages that the stages import are installed")
 

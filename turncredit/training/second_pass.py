@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -181,7 +181,7 @@ def deleted_contexts(
             parts = [prompts_N[start]]
             for earlier in range(start, end - 1):
                 parts += [deleted] if earlier == row else [responses_N[earlier], prompts_N[earlier + 1]]
-            ids = np.concatenate([*parts, before, answer]).astype(np.int64)
+            ids = np.fromiter(chain(*parts, before, answer), dtype=np.int64)
             turn = np.full(len(ids), -1, dtype=np.int64)
             turn[len(ids) - len(answer) :] = row
             sequences.append(TokenSequence(row, ids, turn, np.zeros(len(ids), dtype=np.float32)))
