@@ -178,7 +178,7 @@ def deleted_contexts(
             )
         before, answer = scored[tasks_N[start]]
         for row in range(start, end):
-            parts = [prompts_N[start]]
+            parts: list[Iterable[int]] = [prompts_N[start]]
             for earlier in range(start, end - 1):
                 parts += [deleted] if earlier == row else [responses_N[earlier], prompts_N[earlier + 1]]
             ids = np.fromiter(chain(*parts, before, answer), dtype=np.int64)
