@@ -6,7 +6,7 @@ answer the response is replaced by one that gives the right answer. Nothing is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import NamedTuple
