@@ -29,7 +29,11 @@ FIDELITY = {
     "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
     "regression_auc": ("finds regressions", "within successes: AUC of low credit for harmful turns", "auc"),
     "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns", "auc"),
-    "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
+    "calibration": (
+        "calibration",
+        "rise of A* for one standard deviation of credit within rollouts, in units of return",
+        "signed",
+    ),
     "error_minus_flat": ("error minus flat", "squared error minus flat GRPO's; below zero is better", "signed"),
     "pooled_correlation": (
         "pooled (misleading)",
