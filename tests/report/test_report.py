@@ -562,7 +562,7 @@ def test_comparisons_are_worded_for_their_number():
     assert "1 family of methods" in said({"a": 0.2}, {})
     assert "none differs" in said({"a": 0.2}, {})
     size = "a +10.0 points [+5.0, +15.0]"
-    assert f"{size} differs; the other cannot" in said({"a": 0.04, "b": 0.5}, {})
+    assert f"{size} differs; the other is not" in said({"a": 0.04, "b": 0.5}, {})
     assert said({"a": 0.04}, {}).endswith(f"level, {size} differs.")
     assert f"b +20.0 points [+10.0, +30.0], {size} differ." in said({"a": 0.04, "b": 0.03}, {})
     assert "1 variant, corrected among themselves: none differs" in said({"a": 0.04}, {"b": 0.9})

@@ -498,7 +498,7 @@ def test_the_doctor_knows_a_profile_by_its_folder():
     asked = doctor.setting(str(ROOT / "slurm"), None)
     assert (asked.executor, asked.deployed) == ("slurm", "")
     assert doctor.setting(None, "conda").deployed == "conda"
-    with pytest.raises(UserError, match=r"^--profile nowhere: there is no nowhere/config\.yaml$"):
+    with pytest.raises(UserError, match=r"^--profile nowhere: nowhere/config\.yaml does not exist"):
         doctor.setting("nowhere", None)
 
 
