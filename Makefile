@@ -3,7 +3,7 @@
 #               two cores); make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
-# make fuzz     35,000 random tables, configurations, damaged files, conversations at the desk, records of others (minutes)
+# make fuzz     56,000 random tables, configurations, damaged files, conversations at the desk, records, tool calls (minutes)
 # make chaos    hundreds of faults (kill -9, full disk, damaged files, ...) injected into a tiny experiment, in /tmp/turncredit-chaos
 # make test-long  the tests that take a minute each, which make test leaves out
 # make test-fast  the tests to use while developing (about a minute): no experiment, no Snakemake, no reference engine

@@ -227,8 +227,8 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, method in (("credits", "scpo"), ("my_credits", "gigpo"), ("gigpo", "gigpo"), ("scpo", "scpo")):
         out = str(folder / f"{name}.parquet")
         _ran(["credit", "--method", method, "--turns", turns, "--out", out])
-    files.lines(folder / "traces.jsonl", [files.episode(number) for number in range(4)])
-    files.lines(folder / "logs.jsonl", [files.episode(number) for number in range(2)])  # a success and a failure
+    for name, count in (("traces", 4), ("logs", 2)):  # without the third, rewards are 0 and 1
+        files.lines(folder / f"{name}.jsonl", [files.episode(number) for number in range(count)])
     for page in (own_rollouts.PAGE, ROOT / "docs/decisive_steps.md"):
         for name, text in own_rollouts.json_files(page.read_text(encoding="utf-8")).items():
             (folder / name).write_text(text, encoding="utf-8")

@@ -38,7 +38,8 @@ def label_turns(
 ) -> pa.Table:
     """A "labels" table for `turns` (Arrow, pandas or a mapping of columns), one row for each of its rows, in order.
 
-    Reads `group_id, rollout_id, turn, env, goal, action, next_observation` and nothing else. A language model answers
+    Reads `group_id, rollout_id, turn, env, goal, action, next_observation` and nothing else (for `decisive_step` also
+    `agent, step`, if they are there). A language model answers
     `ask` with a role or a score; the rule judge gives both. `cache` is the folder of the language model's answers.
     A label that could not be obtained has a null role and score, and a reason. `tokens_*` and `seconds` are the
     answer's cost when it was requested; `cached` marks rows that did not incur it. `decisive_step` is asked once for a
