@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 from tests.helpers import nonempty
 from tests.pages import pages_world
 from tests.viewer import world
+from tests.viewer.world import settled
 from turncredit.credit import METHODS, compute
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -48,16 +48,6 @@ def files(made):
 @pytest.fixture(scope="module")
 def turns(made):
     return tables.read(made.tables.turns).to_pandas()
-
-
-def settled(viewer: Viewer, name: str = "synthetic") -> str:
-    """An experiment's page once all its files are read."""
-    for _ in range(100):
-        text = viewer.experiment(name)
-        if "reading what is there" not in text:
-            return text
-        time.sleep(0.05)
-    raise AssertionError("the files were not read")
 
 
 def links(text: str, start: str) -> list[str]:
