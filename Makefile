@@ -239,7 +239,7 @@ bench: $(TEST_READY)
 	newest=$${newest%/report}
 	measure() { echo "== $$*"; $(BIN)/python -m "$$@"; }
 	echo "== benchmarks/judges/run.py"; $(BIN)/python benchmarks/judges/run.py
-	for name in credit learned pipeline rollout tables update; do measure "benchmarks.$$name.run"; done
+	for name in credit learned pipeline rollout tables update view; do measure "benchmarks.$$name.run"; done
 	measure benchmarks.update.memory
 	measure benchmarks.pipeline.plan 50 200
 	measure benchmarks.pipeline.start_cost plan --only "^run"

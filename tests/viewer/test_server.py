@@ -114,6 +114,17 @@ def test_a_mistake_of_the_viewer_is_a_line_and_the_next_page_works(monkeypatch):
         assert server.get("/").status == 200
 
 
+def test_a_file_that_the_system_refuses_is_one_line(monkeypatch):
+    def refused(_: str) -> str:
+        raise PermissionError(13, "Permission denied", "x/<b>config.json")
+
+    viewer = Viewer({})
+    monkeypatch.setattr(viewer, "experiment", refused)
+    with served(viewer) as server:
+        answer = server.get("/experiment/x")
+    assert "x/&lt;b&gt;config.json: Permission denied" in answer.text
+
+
 def test_an_unchanged_page_is_not_sent_again(server):
     first = server.get("/experiment/synthetic")
     again = server.get("/experiment/synthetic", {**server.cookie, "If-None-Match": first.headers["ETag"]})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 from tests.helpers import nonempty
 from tests.pages import pages_world
 from tests.viewer import world
+from tests.viewer.world import settled
 from turncredit.credit import METHODS, compute
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -45,16 +48,6 @@ def files(made):
 @pytest.fixture(scope="module")
 def turns(made):
     return tables.read(made.tables.turns).to_pandas()
-
-
-def settled(viewer: Viewer, name: str = "synthetic") -> str:
-    """An experiment's page once all its files are read."""
-    for _ in range(100):
-        text = viewer.experiment(name)
-        if "reading what is there" not in text:
-            return text
-        time.sleep(0.05)
-    raise AssertionError("the files were not read")
 
 
 def links(text: str, start: str) -> list[str]:
@@ -174,9 +167,9 @@ def test_a_filter_lets_through_what_pandas_selects(files, turns, wanted):
         keep &= each["won"] == (wanted["outcome"] == "won")
     found = selected(files, **wanted)
     assert sorted(found) == sorted(each[keep].index.tolist())
-    if wanted.get("sort") in ("turns", "-turns"):
-        lengths = [int(each.loc[ids, "length"]) for ids in found]
-        assert lengths == sorted(lengths, reverse=wanted["sort"] == "turns")
+    up = selected(files, **{**wanted, "sort": "-turns"})
+    lengths = [int(each.loc[ids, "length"]) for ids in up]
+    assert lengths == sorted(each[keep]["length"])
 
 
 def test_the_list_can_be_sorted_by_the_largest_credit_of_the_chosen_method(made, files):
@@ -218,7 +211,6 @@ def test_a_condition_in_sql_can_use_the_tables_of_the_round(files, turns):
     "where",
     [
         "nonsense >",
-        "turns > 5) OR (1 = 1",
         "true); COPY turns TO '{out}'; SELECT (true",
         "true; DROP VIEW turns",
         "rollout_id IN (SELECT content FROM read_text('{secret}'))",
@@ -237,10 +229,9 @@ def test_sql_can_neither_write_nor_read_anything_else_and_a_mistake_is_one_line(
     assert "hidden treasure" not in text
     assert not out.exists()
     shown = re.findall(r'<p class="problem" role="status">(.*?)</p>', text, flags=re.DOTALL)
-    if where != "turns > 5) OR (1 = 1":  # a condition after all
-        assert len(shown) == 1
-        assert shown[0].startswith("where: ")
-        assert "\n" not in shown[0]
+    assert len(shown) == 1
+    assert shown[0].startswith("where: ")
+    assert "\n" not in shown[0]
     assert "game-1#0" in text
 
 
@@ -408,12 +399,15 @@ def test_turns_that_are_gone_half_made_or_of_another_schema_are_one_line(own, ha
     made, viewer = own
     assert viewer.rollout("synthetic", world.ROUND, EVIL)
     harm(Path(made.layout.path("turns", world.KEYS)))
-    for make in (viewer.round, viewer.group, viewer.rollout):
+    with pytest.raises(UserError) as caught:
+        viewer.round("synthetic", world.ROUND, EVIL)
+    assert line in str(caught.value)
+    lines = [str(caught.value)]
+    for make in (viewer.group, viewer.rollout):
         with pytest.raises(UserError) as caught:
             make("synthetic", world.ROUND, EVIL)
-        if make == viewer.round:
-            assert line in str(caught.value)
-        assert "\n" not in str(caught.value)
+        lines.append(str(caught.value))
+    assert [one for one in lines if "\n" in one] == []
     assert viewer.round("synthetic", "random_credit/seed0/round02", {})
     assert settled(viewer)
 
@@ -429,14 +423,37 @@ def test_a_half_written_configuration_is_one_line_and_comes_back(own):
     assert settled(viewer)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_one_line(own):
-    made, viewer = own
-    Path(made.layout.path("credits", world.KEYS)).chmod(0)
-    assert "Permission denied" in viewer.round("synthetic", world.ROUND, {})
-    Path(made.layout.path("turns", world.KEYS)).chmod(0)
-    with pytest.raises((UserError, OSError)):
-        viewer.round("synthetic", world.ROUND, {})
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """As somebody who may only read what everybody may, also where the tests run as root."""
+    before = os.geteuid()
+    os.seteuid(65534 if before == 0 else before)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_file_without_permission_is_one_line():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        made = world.make(Path(folder))
+        viewer = Viewer(sources.sources_of([made.results]))
+        assert viewer.rollout("synthetic", world.ROUND, EVIL)
+        Path(made.layout.path("credits", world.KEYS)).chmod(0)
+        with without_privileges():
+            text = viewer.round("synthetic", world.ROUND, {})
+        lines = re.findall(r'<p class="problem" role="status">(.*?)</p>', text)
+        assert len(lines) == 1
+        assert "credits/flat_grpo.parquet" in lines[0]
+        assert "no permission to read it" in lines[0]
+        assert "gigpo" in text
+        Path(made.layout.path("turns", world.KEYS)).chmod(0)
+        with without_privileges(), pytest.raises(UserError, match=r"turns.parquet: no permission"):
+            viewer.round("synthetic", world.ROUND, {})
+        (made.folder / "config.json").chmod(0)
+        with without_privileges(), pytest.raises(PermissionError, match=r"config.json"):
+            viewer.experiment("synthetic")
 
 
 def test_names_that_are_not_there_are_told_with_the_nearest(viewer):
@@ -535,7 +552,7 @@ def test_the_trail_follows_what_jobs_read(made, tmp_path):
     assert first[0][0].turns == world.ROUND
     assert "s3cret" not in first[0][0].config
     for path in ("/etc/passwd", "../other/config.json", "logs/x.log", "rollouts"):
-        with pytest.raises(Absent):
+        with pytest.raises(Absent, match="no such artifact in synthetic"):
             trail.located(layout, path)
 
 
@@ -552,9 +569,9 @@ def test_an_export_stays_within_its_size_and_says_what_is_left_out(made, tmp_pat
     assert pages + dropped == whole[0]
     assert dropped > 0
     found = {path.name for path in (tmp_path / "part").glob("*.html")}
-    for name in found:
-        for link in links((tmp_path / "part" / name).read_text(), "[a-z]"):
-            assert link in found
+    led_to = {link for name in found for link in links((tmp_path / "part" / name).read_text(), "[a-z]")}
+    assert led_to
+    assert led_to <= found
     with pytest.raises(UserError, match=r"--max-size .*: the lists of rollouts alone are larger"):
         export(Viewer(sources.sources_of([made.results])), tmp_path / "none", rounds=[], count=4, megabytes=0.001)
     assert not (tmp_path / "none").exists()

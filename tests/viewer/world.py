@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from turncredit.config import Experiment
 from turncredit.config.layout import Layout, fill
 from turncredit.config.stages import stages
 from turncredit.data import tables
+from turncredit.views.viewer.viewer import Viewer
 
 #: The round that has every table about its turns; the last sibling of its first group has texts that try to be markup.
 ROUND = "flat_grpo/seed0/round02"
@@ -88,6 +90,16 @@ def copy(path: Path, to: str | Path) -> None:
 def _share(won) -> float:
     values = list(won)
     return sum(values) / len(values)
+
+
+def settled(viewer: Viewer, name: str = "synthetic") -> str:
+    """An experiment's page once all its files are read."""
+    for _ in range(100):
+        text = viewer.experiment(name)
+        if "reading what is there" not in text:
+            return text
+        time.sleep(0.05)
+    raise AssertionError("the files were not read")
 
 
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:

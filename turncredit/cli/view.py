@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from turncredit.cli import status
+from turncredit.config.stages import stages
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, locks
 from turncredit.pipeline.expected_artifacts import plan_of
@@ -86,6 +87,7 @@ def activity_of(folder: Path) -> Activity:
     except UserError:
         return NOTHING
     working = locks.holder(base / STATE) is not None
+    stage_of = {kind.name: one.name for one in stages().values() for kind in one.makes.values()}
     works = []
     for path, job in locks.being_made(base / STATE).items():
         located = plan.layout.locate(base / path)
@@ -94,7 +96,7 @@ def activity_of(folder: Path) -> Activity:
         keys = located.keys
         state = "submitted" if job is not None else "running" if working else "interrupted"
         who = str(keys.get("method") or keys.get("policy"))
-        works.append(Work(located.artifact, who, int(keys["seed"]), int(keys["round"]), state))
+        works.append(Work(stage_of[located.artifact], who, int(keys["seed"]), int(keys["round"]), state))
     failed = [
         shown
         for failure in failures.failures_in(str(folder), base)

@@ -269,6 +269,8 @@ def _open(path: Path) -> pq.ParquetFile:
         raise TableError(f"{path}: no such file; check the path, or ask Snakemake to make it")
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
+    except PermissionError:
+        raise TableError(f"{path}: no permission to read it; give another file, or change its permissions") from None
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise TableError(_damaged(path, error)) from None
 

@@ -168,7 +168,7 @@ def deleted_contexts(
     turn_N, resets_N = turns.column("turn").to_pylist(), turns.column("context_reset").to_pylist()
     tasks_N = turns.column("task_id").to_pylist()
     starts = [row for row, turn in enumerate(turn_N) if turn == 0]
-    sequences, marker = [], np.array(deleted)
+    sequences = []
     for start, end in pairwise([*starts, len(turn_N)]):
         if any(resets_N[start + 1 : end]):
             anew = keys_of(turns, resets_N.index(True, start + 1))

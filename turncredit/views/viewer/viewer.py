@@ -335,11 +335,13 @@ class Viewer:
         collapsed = {(one.method, one.seed, one.round) for one in overview.collapsed}
         rows = []
         for (method, seed), cells in overview.runs.items():
-            texts = []
+            texts, behind = [], False  # a job of several rounds is at the first of them that is not done
             for cell in cells:
                 at = (method, seed, cell.round)
                 work = at_work.get(at) or at_work.get((cell.turns.split("/")[0], seed, cell.round))
-                state = "failed" if at in failed else work.state if work else cell.state
+                doing_it = "queued" if behind else work.state if work else ""
+                behind = behind or bool(work and cell.state != "done")
+                state = "failed" if at in failed else doing_it if work else cell.state
                 texts.append(self._cell(name, method, cell, state, at in collapsed, work.stage if work else ""))
             known = [cell for cell in cells if cell.evaluated is not None]
             rows.append(
