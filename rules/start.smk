@@ -23,7 +23,11 @@ from turncredit.pipeline.partitions import Asked, gpus_asked
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
     locks.take_over(Path(".snakemake"))
-    watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
+    watch.tell_plan(
+        results=str(PLAN.layout.root),
+        runs=len(EXPERIMENT.runs()),
+        in_rounds=lambda: blocks.stages_of_a_job(PLAN),
+    )
 
     # Jobs on this machine all use its first GPU, so those that ask for one run one at a time. A job that asks for several
     # takes the limit as a whole. On a cluster, where Snakemake counts nodes, GPUs are Slurm's to give.

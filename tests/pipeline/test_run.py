@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tiny
-from turncredit.pipeline import live_progress, locks, run
+from turncredit.config.experiment import ROUNDS
+from turncredit.pipeline import blocks, live_progress, locks, loop, run
+from turncredit.pipeline.plan import Plan
 
 STATS = """Building DAG of jobs...
 Job stats:
@@ -44,6 +46,28 @@ def test_the_jobs_wanted_are_read_from_snakemakes_table():
     assert run.wanted_jobs(STATS) == {"tasks": 2, "sft": 1, "update": 3}
     assert run.wanted_jobs(STATS[:60]) == {}
     assert run.wanted_jobs("") == {}
+
+
+def test_the_stages_of_jobs_of_rounds_are_counted_and_not_the_jobs(tmp_path):
+    """Each stage announces its end: with the jobs as the total, 26 of 13 jobs had ended."""
+    plan = Plan(tiny.experiment(granularity="run", audit={"rounds": []}))
+    in_rounds = blocks.stages_of_a_job(plan)
+    (tmp_path / "output").write_text(STATS.replace("update             3", "rounds             2"))
+    (tmp_path / "plan.json").write_text(json.dumps({"results": "r", "runs": 2, "in_rounds": in_rounds}))
+    inside = [step for method in plan.experiment.trained() for step in loop.block(plan, method, 0, [1, 2])]
+    lines = [json.dumps(ended(stage, 0, 1)) for stage, _ in inside]
+    (tmp_path / "ended.jsonl").write_text("\n".join(lines) + "\n")
+    found = run.State(cores=1)
+    for _ in range(2):
+        run.look(tmp_path, found)
+    assert ROUNDS == run.ROUNDS
+    assert found.units == "stages"
+    assert (len(found.done), found.total) == (len(inside), len(inside) + 2 + 1)  # with the games and the warm start
+
+
+def test_with_a_job_for_each_stage_jobs_are_counted():
+    assert blocks.stages_of_a_job(Plan(tiny.experiment())) == {}
+    assert state().units == "jobs"
 
 
 def test_nothing_is_said_about_the_time_left_before_the_plan_is_known():

@@ -83,6 +83,20 @@ def test_markers_are_single_tokens(encoder):
     assert len(encoder.encode("<|task|><|obs|><|act|>")) == 3
 
 
+def test_the_memory_of_encoded_texts_is_bounded_by_their_tokens(encoder, monkeypatch):
+    """100,000 contexts of 8,000 tokens took 30 GB."""
+    monkeypatch.setattr(tokenizer, "_REMEMBERED_TOKENS", 2000)
+    long, short = ["go to shelf 1 " * count for count in range(60, 90)], [f"shelf {number}" for number in range(200)]
+    expected = {text: encoder._whole(text) for text in (*long, *short)}
+    for text in (*long, *short, *long):
+        assert encoder.encode(text) == expected[text]
+        kept = encoder._ids_of_text
+        tokens = sum(len(ids) + tokenizer._ENTRY for ids in kept.values())
+        assert text in kept
+        assert tokens <= 2000
+    assert len(encoder._ids_of_text) > 1
+
+
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(UserError, match="not a tokenizer folder"):
         tokenizer.load(tmp_path)

@@ -278,6 +278,14 @@ def test_a_kept_engine_starts_again_for_more_slots_or_longer_contexts_and_has_ro
     assert engines[-1].settings["max_model_len"] == max(100, then["longest"])
 
 
+def test_an_engine_that_is_told_how_many_slots_a_job_needs_starts_once(world, engines):
+    """A job of rounds begins with an evaluation, of fewer games than a round has rollouts."""
+    running = Engine(slots=4)
+    for slots in (1, 4, 2):
+        once(running, world.path("sft_policy"), slots=slots, longest=100)
+    assert [engine.settings["max_num_seqs"] for engine in engines] == [4]
+
+
 def test_a_kept_engine_starts_again_for_another_model_another_base_and_after_its_end(
     world, tmp_path, adapters, engines
 ):

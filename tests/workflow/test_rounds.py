@@ -233,10 +233,25 @@ def test_a_stage_that_starts_vllm_finds_no_weights_in_memory(tmp_path, monkeypat
     assert found == [("credit", False), ("update", True), ("eval", False)]
 
 
+@pytest.mark.parametrize(
+    ("rollout", "games", "slots"),
+    [({"tasks": 4, "group_size": 2, "slots": 256}, 16, 16), ({"tasks": 8, "group_size": 8, "slots": 256}, 16, 64)],
+)
+def test_a_jobs_engine_has_room_for_its_largest_stage_but_for_no_more_than_the_slots(rollout, games, slots):
+    given = {"eval": {"games": games, "every": 1}, "tasks": {"train": 16, "eval": 64}}
+    plan = Plan(tiny.experiment(rollout=rollout, **given))
+    assert fused.most_slots(plan, "flat_grpo") == slots
+    narrow = Plan(tiny.experiment(rollout={**rollout, "slots": 8}, **given))
+    assert fused.most_slots(narrow, "flat_grpo") == 8
+
+
 def test_the_vllm_of_a_job_sleeps_while_other_stages_run_and_ends_before_a_judge_is_served(tmp_path, monkeypatch):
     happened = []
 
     class Engine:
+        def __init__(self, **_):
+            pass
+
         def sleep(self):
             happened.append("sleeps")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,17 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
         asks |= given
         asks["gpu"] = max(asks["gpu"], plan.experiment.gpus("rounds"))
     return ResourceConfig(**asks)
+
+
+def stages_of_a_job(plan: Plan) -> dict[str, float]:
+    """How many jobs of each stage a job of several rounds runs, in the mean over methods and blocks; empty without."""
+    experiment = plan.experiment
+    if experiment.granularity == "stage":
+        return {}
+    every = [(method, block) for method in experiment.trained() for block in experiment.blocks()]
+    seed = experiment.seeds[0]
+    count = Counter(stage for method, block in every for stage, _ in loop.block(plan, method, seed, block))
+    return {stage: number / len(every) for stage, number in count.items()}
 
 
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:

@@ -92,10 +92,13 @@ Inputs = dict[str, str | list[str]]
 
 
 class Store:
-    """Tables and policies of one process, kept in memory for its next job; read from disk if `keep` is false."""
+    """Tables and policies of one process, kept in memory for its next job; read from disk if `keep` is false.
 
-    def __init__(self, *, keep: bool = False):
-        self.keep = keep
+    `slots` is the most rollouts at a time of any of its jobs, for which a sampling engine has room from its start.
+    """
+
+    def __init__(self, *, keep: bool = False, slots: int = 1):
+        self.keep, self._slots = keep, slots
         self._tables: dict[str, pa.Table] = {}
         self._policies: dict[str, Any] = {}
         self._hashes: dict[str, str] = {}
@@ -154,7 +157,7 @@ class Store:
         if self.keep and self._vllm is None:
             from turncredit.policy.engines.vllm import Engine
 
-            self._vllm = Engine()
+            self._vllm = Engine(slots=self._slots)
         return self._vllm
 
     def rest(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from turncredit.data.files import write_json
 VARIABLE = "TURNCREDIT_WATCH"
 
 
-def tell_plan(**plan: Any) -> None:
-    """Record what this run is about (its results folder, its number of runs)."""
+def tell_plan(*, results: str, runs: int, in_rounds: Callable[[], Mapping[str, float]]) -> None:
+    """Record what this run is about: its folder, its number of runs, the stages of a job of several rounds."""
     folder = _folder()
     if folder:
-        write_json(folder / "plan.json", plan)
+        write_json(folder / "plan.json", {"results": results, "runs": runs, "in_rounds": in_rounds()})
 
 
 @contextmanager

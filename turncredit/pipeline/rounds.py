@@ -81,7 +81,7 @@ def _check_gpu(snakemake: Any) -> None:
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
     """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
-    store = Store(keep=True)
+    store = Store(keep=True, slots=most_slots(plan, method))
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
     again = _made_again(plan, loop.block(plan, method, seed, rounds), passing, store)
@@ -100,6 +100,12 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
                     remove_folder(before)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
         store.forget([*games, policy, plan.sft_policy(JobKeys(method=method))])
+
+
+def most_slots(plan: Plan, method: str) -> int:
+    """The most rollouts at a time that a round of the method plays: an engine starts once, with room for all."""
+    rollout = plan.experiment.section_for(method, "rollout")
+    return min(rollout.slots, max(rollout.tasks * rollout.group_size, plan.experiment.eval.games))
 
 
 def _run_with_room(plan: Plan, job: Job) -> None:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import live_progress, locks
 
+#: The rule of jobs of several rounds.
+ROUNDS = "rounds"
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
 TYPICAL = {
@@ -76,6 +79,11 @@ class State:
     def total(self) -> int:
         """Jobs of this run."""
         return sum(self.wanted.values())
+
+    @property
+    def units(self) -> str:
+        """What is counted: jobs, or the stages that they run."""
+        return "stages" if self.plan.get("in_rounds") else "jobs"
 
     @property
     def done(self) -> list[dict[str, Any]]:
@@ -239,6 +247,8 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
         state.wanted = wanted_jobs((folder / "output").read_text(encoding="utf-8"))
     if not state.plan and (folder / "plan.json").exists():
         state.plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    if state.plan and ROUNDS in state.wanted:
+        state.wanted = with_stages_of_rounds(state.wanted, state.plan.get("in_rounds", {}))
     state.running, killed = [], []
     for path in folder.glob("*.job"):
         try:
@@ -269,6 +279,13 @@ def wanted_jobs(output: str) -> Counter[str]:
     if not heading or not any(name == "total" for name, _ in rows):
         return Counter()
     return Counter({name: int(count) for name, count in rows if name not in {"total", "all"}})
+
+
+def with_stages_of_rounds(wanted: Counter[str], in_rounds: Mapping[str, float]) -> Counter[str]:
+    """The jobs by rule with the stages of jobs of several rounds in place of these: each stage announces itself."""
+    jobs = wanted[ROUNDS]
+    stages = Counter({stage: round(jobs * number) for stage, number in in_rounds.items()})
+    return Counter({rule: count for rule, count in wanted.items() if rule != ROUNDS}) + stages
 
 
 def line_of(job: dict[str, Any]) -> str | None:
@@ -304,7 +321,7 @@ def _follow_live(process: subprocess.Popen, folder: Path, state: State, console:
                 if line:
                     bars.console.print(line, markup=False)
             if state.total:
-                note = f"{len(state.done)} of {state.total} jobs, {_clock(state.seconds_left())}"
+                note = f"{len(state.done)} of {state.total} {state.units}, {_clock(state.seconds_left())}"
                 bars.update(whole, description="all", total=state.total, completed=len(state.done), note=note)
             labels = {job["label"]: job for job in state.running}
             for label in [label for label in shown if label not in labels]:
@@ -329,7 +346,7 @@ def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console
                 printed = time.monotonic()
         if state.total and time.monotonic() - printed > QUIET_FOR:
             now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
-            note = f"... {len(state.done)} of {state.total} jobs, {_clock(state.seconds_left())}"
+            note = f"... {len(state.done)} of {state.total} {state.units}, {_clock(state.seconds_left())}"
             note += f"; now: {', '.join(now)}" if now else ""
             console.print(note, markup=False, soft_wrap=True)
             printed = time.monotonic()

@@ -28,8 +28,10 @@ PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 _WORD = r" ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
 #: In a model's folder: the settings that its chat template gets. Trained policies have a copy.
 TEMPLATE_SETTINGS = "chat_template_settings.json"
-#: The most texts, and the most words, whose ids are remembered.
-_REMEMBERED = 100_000
+#: The most tokens of texts, and the most words, whose ids are remembered. A token takes about 40 bytes with its text.
+_REMEMBERED_TOKENS, _REMEMBERED_WORDS = 4_000_000, 100_000
+#: What a remembered text takes beside its tokens, in tokens.
+_ENTRY = 20
 
 #: Between words in training; the byte-level alphabet has another character for it, so no word contains it.
 _BREAK = "\n"
@@ -61,6 +63,7 @@ class Tokenizer:
         self.special_tokens = tuple(token.content for _, token in sorted(added.items()) if token.special)
         self._word_pattern = _word_pattern(backend)
         self._ids_of_text: dict[str, list[int]] = {}
+        self._remembered = 0
         self._ids_of_word: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
@@ -76,9 +79,12 @@ class Tokenizer:
         """Ids of a text; special tokens in it are recognised, none is added. Returns a new list each time."""
         ids = self._ids_of_text.get(text)
         if ids is None:
-            if len(self._ids_of_text) >= _REMEMBERED:
+            ids = self._by_word(text)
+            self._remembered += len(ids) + _ENTRY
+            if self._remembered > _REMEMBERED_TOKENS:
                 self._ids_of_text.clear()
-            ids = self._ids_of_text[text] = self._by_word(text)
+                self._remembered = len(ids) + _ENTRY
+            self._ids_of_text[text] = ids
         return list(ids)
 
     def _by_word(self, text: str) -> list[int]:
@@ -92,7 +98,7 @@ class Tokenizer:
         if sum(map(len, words)) != len(text):
             return self._whole(text)
         ids_of = self._ids_of_word
-        if len(ids_of) >= _REMEMBERED:
+        if len(ids_of) >= _REMEMBERED_WORDS:
             ids_of.clear()
         ids: list[int] = []
         for word in words:

@@ -28,10 +28,11 @@ class Engine:
     cache. (vLLM for CPUs ignores being sent to sleep.)
 
     keep    whether another stage may follow: only then does the engine learn to sleep
+    slots   sequences at a time that it has room for from its start, however few the first stage needs
     """
 
-    def __init__(self, *, keep: bool = True):
-        self.keep = keep
+    def __init__(self, *, keep: bool = True, slots: int = 1):
+        self.keep, self.slots = keep, slots
         self._llm: Any = None
         self._form: Form | None = None
         self._asleep = False
@@ -50,7 +51,7 @@ class Engine:
         length = min(positions, longest or positions)
         rank = _rank(folder) if adapted else 0
         model = json.dumps(described, sort_keys=True)
-        form = Form(model, str(base) if adapted else "", dtype, gpus, rank, slots, length)
+        form = Form(model, str(base) if adapted else "", dtype, gpus, rank, max(slots, self.slots), length)
         packed = not adapted and not _has_gpu() and described.get("tie_word_embeddings") is not False
         with _weights_alone(base) as weights:
             if self._form is not None and self._form.serves(form) and not packed:
