@@ -167,6 +167,20 @@ def test_jobs_are_kept_when_the_plugin_drops_them_because_its_status_command_fai
     assert not cluster.executor.failed
 
 
+def test_a_job_that_could_not_be_submitted_while_others_are_looked_at_has_no_mark(cluster):
+    """Snakemake reports it from another thread, without a number."""
+    check = cluster.lost._check
+
+    async def meanwhile(active):
+        cluster.executor.report_job_error(SimpleNamespace(external_jobid=None), msg="SLURM sbatch failed.")
+        async for job in check(active):
+            yield job
+
+    cluster.lost._check = meanwhile
+    cluster.lists(j17="RUNNING")
+    assert cluster.look(submitted("17")) == ["17"]
+
+
 def test_jobs_of_another_cluster_are_left_to_the_plugin(cluster):
     job = submitted("17", slurm_cluster="other")
     assert [cluster.look(job) for _ in range(3)] == [["17"]] * 3

@@ -81,6 +81,8 @@ def test_gpus_by_gres_are_refused_on_one_machine():
     where = preflight.Where(asked=(Asked("update", gpus=1),))
     (found,) = preflight.one_gpu_job_at_a_time(plan, ("update",), where)
     assert found.line.startswith("resources.gpu_jobs.slurm_gres asks Slurm for GPUs")
+    disks = Plan(experiment(update={"gpu": 1, "slurm_gres": "nvme:1"}))
+    assert not list(preflight.one_gpu_job_at_a_time(disks, ("update",), where))
 
 
 def test_the_doctor_looks_for_the_partitions_that_the_configuration_names():

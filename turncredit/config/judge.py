@@ -42,7 +42,9 @@ class JudgeConfig(Closed):
         True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
     )
     chat_template: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="further settings of the model's chat template, such as reasoning_effort"
+        default_factory=dict,
+        exclude_if=lambda settings: not settings,
+        description="further settings of the model's chat template, such as reasoning_effort",
     )
     evidence: bool = Field(
         True, description="whether the answer must give evidence before its label; false is TRIAGE's 'no evidence'"

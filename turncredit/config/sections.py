@@ -207,6 +207,7 @@ class PolicyConfig(Closed):
     scratch: ScratchConfig = ScratchConfig()
     chat_template: dict[str, TemplateSetting] = Field(
         default_factory=dict,
+        exclude_if=lambda settings: not settings,
         description="settings that the model's chat template takes: {enable_thinking: false} for Qwen3, which else "
         "thinks before it answers",
     )

@@ -55,7 +55,8 @@ class LostJobs:
         async for _ in self._check(active_jobs):
             pass
         waiting = [job for job in active_jobs if job.external_jobid not in self._reported]
-        slurm.forget_success(self._state, self._executor.run_uuid, self._reported)
+        ended = [job.external_jobid for job in active_jobs if job.external_jobid in self._reported]
+        slurm.forget_success(self._state, self._executor.run_uuid, ended)
         lost = await self._lost(waiting)
         for job in waiting:
             state = lost.get(job.external_jobid)

@@ -230,7 +230,8 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
 def one_gpu_job_at_a_time(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
     """On one machine, jobs that ask for a GPU do not meet on it: none of them chooses another than the first."""
     asking = next((asked.rule for asked in where.asked or () if asked.gpus), None)
-    by_gres = next((name for name, one in plan.experiment.resources.items() if one.slurm_gres), None)
+    given = plan.experiment.resources.items()
+    by_gres = next((name for name, one in given if partitions.gpus_in(one.slurm_gres or "")), None)
     if where.executor == "local" and asking and by_gres:
         line = f"resources.{by_gres}.slurm_gres asks Slurm for GPUs, and jobs run on this machine; leave it out here"
         yield Finding(False, line)

