@@ -494,15 +494,24 @@ def test_two_methods_are_compared_on_the_turns_where_they_differ_most(made, file
 
 def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, viewer):
     settled(viewer)
-    text = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round01", "b": "random_credit/seed0/round03"})
+    text = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round03", "b": "random_credit/seed0/round03"})
     frames = [
-        tables.read(made.layout.path("evals", method=method, seed=0, round=round_)).to_pandas()
-        for method, round_ in (("flat_grpo", 1), ("random_credit", 3))
+        tables.read(made.layout.path("evals", method=method, seed=0, round=3)).to_pandas()
+        for method in ("flat_grpo", "random_credit")
     ]
     won = [frame.groupby("task_id")["success"].sum() for frame in frames]
     other = pd.concat(won, axis=1, keys=["a", "b"]).dropna()
-    for task, row in other.iterrows():
+    assert f"of {len(other)} that both played" in text
+    for task, row in nonempty(other.iterrows()):
         assert (f"<td>{task}</td>" in text) == (row["a"] != row["b"])
+    apart = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round01", "b": "random_credit/seed0/round03"})
+    assert "They were evaluated on different games." in apart
+    assert "The two rounds sampled different tasks." in apart
+
+
+def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
+    settled(viewer)
+    assert "<h1>flat_grpo/seed0/round03 and random_credit/seed0/round03</h1>" in viewer.compare("synthetic", {})
 
 
 def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path):

@@ -136,25 +136,30 @@ def rounds(a: Files, b: Files) -> tuple[list[TaskDifference], int]:
     return found[:MOST], len(found)
 
 
-def evaluated(
-    layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int]
-) -> list[tuple[str, str, int, int]] | None:
-    """(task, family, a won, b won) of the held-out games that one of two policies solved more often, from evaluations.
-
-    None where one of them has not been evaluated. Each is (method, seed, round).
+@dataclass(frozen=True)
+class Games:
+    """Held-out games that two policies have both played: (game, family, a won, b won) of those that one solved more
+    often, and the number of all.
     """
+
+    differ: list[tuple[str, str, int, int]]
+    common: int
+
+
+def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int]) -> Games | None:
+    """Two policies, each (method, seed, round), on held-out games; None where one of them has not been evaluated."""
     paths = [Path(layout.path("evals", dict(zip(("method", "seed", "round"), one, strict=True)))) for one in (a, b)]
     if not all(path.exists() for path in paths):
         return None
     parts = [f"read_parquet({sql_views.quoted(str(path))})" for path in paths]
     each = "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won FROM {} GROUP BY task_id"
     with sql_views.open_connection(MEMORY) as connection:
-        return _asked(
+        rows = _asked(
             connection,
             f"SELECT task_id, a.family, a.won, b.won FROM ({each.format(parts[0])}) AS a "
-            f"JOIN ({each.format(parts[1])}) AS b USING (task_id) WHERE a.won <> b.won "
-            "ORDER BY abs(a.won - b.won) DESC, task_id",
+            f"JOIN ({each.format(parts[1])}) AS b USING (task_id) ORDER BY abs(a.won - b.won) DESC, task_id",
         )
+    return Games([row for row in rows if row[2] != row[3]], len(rows))
 
 
 def _asked(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple]:

@@ -259,14 +259,15 @@ class Viewer:
         options = list(turns_of)
         if len(options) < 2:
             raise Absent(f"{name}: there are not yet two rounds to compare")
-        a, b = query.get("a") or options[0], query.get("b") or options[-1]
+        a, b = (query.get(key) or usual for key, usual in zip("ab", _two_of(options), strict=True))
         for one in (a, b):
             if one not in turns_of:
                 raise Absent(f"{one}: not a round of a run that has rollouts")
         tasks, common = compare.rounds(source.files(turns_of[a]), source.files(turns_of[b]))
         one, other = named_round(a), named_round(b)
         games = compare.evaluated(source.layout, one, other) if one and other else None
-        better = [sum(row[2] > row[3] for row in games or ()), sum(row[2] < row[3] for row in games or ())]
+        differ = games.differ if games else []
+        better = [sum(row[2] > row[3] for row in differ), sum(row[2] < row[3] for row in differ)]
         return self._compared(
             name,
             f"{a} and {b}",
@@ -493,6 +494,16 @@ def _numbered(book: Book, group: str, rollout: str | None) -> int:
             return number
     what = f"rollout {rollout} in group {group}" if rollout else f"group {group}"
     raise Absent(f"{book.turns.where}: there is no {what}")
+
+
+def _two_of(rounds: list[str]) -> tuple[str, str]:
+    """The rounds that are compared at first: two methods in the last round that both have, where tasks are the same."""
+    first_of: dict[str, dict[str, str]] = {}  # round -> method -> the name of its first seed's
+    for one in rounds:
+        first_of.setdefault(one.rpartition("/")[2], {}).setdefault(one.partition("/")[0], one)
+    both = [list(of.values()) for _, of in sorted(first_of.items(), key=lambda item: (len(item[0]), item[0]))]
+    one, other, *_ = next((names for names in reversed(both) if len(names) > 1), [rounds[0], rounds[-1]])
+    return one, other
 
 
 def _with_interval(number: trail.Number) -> str:
