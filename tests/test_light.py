@@ -53,6 +53,8 @@ PLAIN = {
     "credit --method gigpo --turns turns.parquet --out gigpo.parquet": "turns credited with gigpo",
     "credit --method scpo --turns turns.parquet --out scpo.parquet": "turns credited with scpo",
     "credit --method random_credit --turns turns.parquet --out random.parquet": "turns credited with random_credit",
+    "export turns.parquet --to atif --out trajectories --credits gigpo.parquet": "rollouts as atif",
+    "export turns.parquet --to huggingface --out dataset --credits gigpo.parquet": "rollouts as huggingface",
     "judge label --turns household.parquet --out labels.parquet --env household": "labels.parquet",
     "fidelity --turns known/turns.parquet --credits known/credits.parquet --branches known/branches.parquet": "ceiling",
     "show turns.parquet": "rollout",
