@@ -197,7 +197,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path: Path) -> None:
     for words, said in (
         (("bare.parquet", "--to", "openai", "--out", "o.jsonl"), "neither response_text nor action in a turn"),
         (("bare.parquet", "--to", "opneai", "--out", "o.jsonl"), "unknown format (did you mean 'openai'?)"),
-        (("bare.parquet", "--to", "openai", "--out", "o.json"), "give a path that ends so"),
+        (("bare.parquet", "--to", "openai", "--out", "o.json"), "give a path with that ending"),
         (("bare.parquet", "--to", "atif", "--out", "full"), "was not written by this command"),
         (("part.parquet", "--to", "openai", "--out", "o.jsonl"), "turn"),
     ):

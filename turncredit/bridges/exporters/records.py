@@ -46,9 +46,13 @@ def atif(rollout: Exported) -> Record:
             add("user", seen)
         new, response, logprobs = rollout.tokens(number)
         prompt = [*([] if turn.get("context_reset") else prompt), *new]
-        tokens = {"prompt_token_ids": prompt, "completion_token_ids": response, "logprobs": logprobs}
-        metrics = {name: list(values) for name, values in tokens.items() if values and response}
-        prompt += response
+        tokens: dict[str, list[Any]] = {
+            "prompt_token_ids": prompt,
+            "completion_token_ids": response,
+            "logprobs": logprobs,
+        }
+        metrics = {name: values for name, values in tokens.items() if values and response}
+        prompt = [*prompt, *response]
         credit = {name: values[number] for name, values in rollout.advantages.items()}
         extra = {"reward": turn.get("reward"), **({"advantages": credit} if credit else {})}
         add("agent", written, **({"metrics": metrics} if metrics else {}), extra=extra)

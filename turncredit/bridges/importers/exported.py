@@ -24,7 +24,9 @@ def restore(rollout: Rollout, report: Report) -> None:
     if block is None:
         return
     columns, count = block.get("columns") or {}, block.get("turns")
-    if any(not isinstance(values, list) or len(values) != count for values in columns.values()):
+    if not isinstance(count, int) or any(
+        not isinstance(values, list) or len(values) != count for values in columns.values()
+    ):
         report.flaw(rollout.where, CUT)
         return
     rollout.group_id = str(block.get("group_id", rollout.group_id))
