@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("turncredit.cli.status:status", "Show which rounds and jobs are done, running, queued or failed."),
     "init": ("turncredit.cli.init:init", "Create a folder in which to run experiments with the installed package."),
     "import": ("turncredit.cli.importing:import_", "Import rollouts of verl, TRL, verifiers, ART, rLLM, OpenEnv."),
+    "export": ("turncredit.cli.exporting:export", "Export turns and credit: ATIF, chats, verifiers, Hugging Face."),
     "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
     "score": ("turncredit.cli.score:score_method", "Score a credit method on worlds with exact values and gradients."),

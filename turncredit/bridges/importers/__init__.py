@@ -18,6 +18,7 @@ from turncredit.bridges.importers import (
     art,
     atif,
     atropos,
+    exported,
     inspect_ai,
     jsonl,
     looking,
@@ -194,6 +195,7 @@ def read_file(file: Source, name: str | None, report: Report, options: Options) 
     chosen = chooser(FORMATS[name] if name else None, options.mapping)
     for format_, run_ in groupby(records(file.path, report), key=lambda record: chosen(record[1])):
         for rollout in format_.read(run_, context):
+            exported.restore(rollout, report)
             if format_.name != jsonl.FORMAT.name:
                 _override(rollout, format_, context)
             report.formats[format_.name] = report.formats.get(format_.name, 0) + 1

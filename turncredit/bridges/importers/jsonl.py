@@ -105,7 +105,7 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
                     report.note("an id that is read as rollout_id came before: the record's place is added to it")
                     rollout = f"{rollout}/{place_of(where, context)}"
                 usual.add(hash((group, rollout)))
-            yield Rollout(group, rollout, turns, where, done, columns)
+            yield Rollout(group, rollout, turns, where, done, columns, record=row)
             return
         yield _turn(where, row, found, columns, done)
 

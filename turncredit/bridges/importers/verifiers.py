@@ -71,6 +71,7 @@ def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rol
             report.note("the context starts over within the rollout")
         rollout.group_id = f"{name if group is None else group}{f'/{agent}' if len(agents) > 1 else ''}"
         rollout.columns = {"task_id": name or str(group)}
+        rollout.record = row
         yield rollout
 
 
