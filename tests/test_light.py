@@ -58,6 +58,7 @@ PLAIN = {
     "show turns.parquet": "rollout",
     "show turns.parquet g00000/g00000-0 --credits gigpo.parquet": "gigpo",
     "page --turns turns.parquet --credits gigpo.parquet --rollout g00000/g00000-0 --out page.html": "page.html",
+    "view --export pages turns.parquet gigpo.parquet": "pages/index.html",
     "sql --file turns.parquet FROM/**/turns": "g00000",
     "sql --results results FROM/**/success": "flat_grpo",
     "score gigpo --rollouts 64": "gigpo",
