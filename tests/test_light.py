@@ -60,7 +60,7 @@ PLAIN = {
     "show turns.parquet": "rollout",
     "show turns.parquet g00000/g00000-0 --credits gigpo.parquet": "gigpo",
     "page --turns turns.parquet --credits gigpo.parquet --rollout g00000/g00000-0 --out page.html": "page.html",
-    "view turns.parquet gigpo.parquet --export pages": "pages",
+    "view --export pages turns.parquet gigpo.parquet": "pages/index.html",
     "prompt --env household": "task",
     "sql --file turns.parquet FROM/**/turns": "g00000",
     "sql --results results FROM/**/success": "flat_grpo",
