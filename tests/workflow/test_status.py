@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -156,6 +157,24 @@ def fails(rule, log=None, **wildcards):
     """Let a job have failed."""
     with pytest.raises(SystemExit, match="2"), failures.recorded(rule, wildcards, "results/tiny"):
         raise failures.JobFailed(2, "update flat_grpo seed0 round02: no memory", log)
+
+
+def test_preempted_jobs_are_shown_and_have_not_failed(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    listed = "17|PREEMPTED|None|run-a|rule_update_wildcards_flat_grpo_0_02"
+    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '{listed}'\n")
+    being_made(plan.layout.path("policy", method="flat_grpo", seed=0, round=2), "17")
+    keys = {"method": "flat_grpo", "seed": "0", "round": "02"}
+    job = SimpleNamespace(rule=SimpleNamespace(name="update"), wildcards=keys, log=[], is_group=lambda: False)
+    executor = SimpleNamespace(report_job_error=lambda *_, **__: None, _failed_nodes=set())
+    failures.record_what_slurm_says(executor, "results/tiny")
+    ended_by_slurm = SimpleNamespace(job=job, external_jobid="17", aux={})
+    executor.report_job_error(ended_by_slurm, msg="SLURM status is: 'PREEMPTED'.")
+    slurm.count_preemption(Path(".snakemake"), "run-a")
+    lines = status.lines_of(plan)
+    assert lines[0].endswith("stages done, 0 running, 0 queued, 0 failed, 1 preempted")
+    assert lines[1] == "1 preempted so far, and submitted again each time"
+    assert next(line for line in lines if line.startswith("flat_grpo")).endswith("update of round 2 preempted")
 
 
 def test_failures_of_jobs_that_the_configuration_no_longer_has_are_not_counted(plan):
