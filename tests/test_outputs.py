@@ -130,5 +130,5 @@ def test_a_report_does_not_replace_a_page_that_it_did_not_write(finished, tmp_pa
 @pytest.mark.usefixtures("folder")
 def test_nobody_is_told_to_delete_a_file_of_their_own():
     line = refusal(*COMMANDS["credit"][0], "--out", "out.parquet")
-    assert "turns.parquet: not a readable Parquet file" in line
+    assert ".parquet: not a readable Parquet file" in line
     assert "give another file or, if a stage wrote it, delete it" in line
