@@ -46,7 +46,7 @@ def without(monkeypatch):
 def test_a_run_is_refused_before_its_first_job_if_the_report_at_its_end_lacks_a_package():
     """vLLM's environment had no matplotlib: a run ended at its report after all GPU work."""
     plan = Plan(tiny.experiment())
-    with pytest.raises(UserError, match=r"^the package matplotlib is not installed in .*, where report needs it; inst"):
+    with pytest.raises(UserError, match=r"^the package matplotlib is not installed in .*, where report needs it; pip"):
         preflight.refuse(plan, {"rollout", "report"}, preflight.Where())
     preflight.refuse(plan, {"rollout", "tasks"}, preflight.Where())
 
