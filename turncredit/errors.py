@@ -50,6 +50,11 @@ EXTRAS = {
 }
 
 
+def extra_of(module: str) -> str | None:
+    """The extra of this package that brings a module; None for one that a plain installation has."""
+    return next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+
+
 def require(*modules: str) -> None:
     """Raise ModuleNotFoundError, as importing it would, for the first of these modules that is not installed."""
     for module in modules:
@@ -64,7 +69,7 @@ def in_one_line(error: Exception) -> str | None:
     """
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
-        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+        extra = extra_of(module)
         return None if extra is None else f"this command needs {module}: pip install 'turncredit[{extra}]'"
     if not isinstance(error, OSError) or (cause := unusable(error)) is None:
         return None

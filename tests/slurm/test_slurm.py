@@ -141,7 +141,8 @@ def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline
 def test_a_preempted_job_runs_again_without_using_up_a_retry(pipeline, folder, slurm, local, partition):
     """In the partition `cpu` Slurm ends a preempted job for good, in `requeued` it puts it back into its queue."""
     asked = f"resources={{rounds: {{slurm_partition: {partition}}}}}"
-    process = started(pipeline, folder, slurm, "granularity=round", asked, "--retries", "0")
+    every = ("--default-resources", f"slurm_partition={partition}")
+    process = started(pipeline, folder, slurm, "granularity=round", asked, "--retries", "0", *every)
     assert wait_for(lambda: running_rounds(slurm), 900)
     preempted = running_rounds(slurm)
     time.sleep(3)

@@ -92,7 +92,8 @@ def test_without_torch_jobs_that_read_a_policy_are_refused_with_the_extra_that_b
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
     with pytest.raises(
-        UserError, match=r"^the package torch is not installed in .*'turncredit\[all\]' there, or add --sdm"
+        UserError,
+        match=r"^the package torch is not installed in .*; pip install 'turncredit\[train\]' there, or add --s",
     ):
         refuse(plan_of(), STAGES, Where())
 

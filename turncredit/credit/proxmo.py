@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def _near_N(turns: Turns, return_N: np.ndarray, tau: float, max_words: int) -> n
     ):
         # Turns with one observation have one baseline: the sums run over the group's distinct texts.
         code_U, place_M = np.unique(codes_N[start:end], return_inverse=True)
-        own = vectors[code_U].toarray()
+        own = vectors(code_U)
         scaled = own @ own.T / tau
         weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         many_U = np.bincount(place_M)
@@ -90,10 +90,11 @@ def _near_N(turns: Turns, return_N: np.ndarray, tau: float, max_words: int) -> n
     return near_N
 
 
-def _tf_idf(texts: list[str], times: np.ndarray, max_words: int) -> Any:
-    """TF-IDF vectors of unit length, a sparse row for each text, which the batch has `times` times; None: no words."""
-    from scipy.sparse import csr_array  # scipy is half of what `turncredit.credit` would otherwise take to import
+def _tf_idf(texts: list[str], times: np.ndarray, max_words: int) -> Callable[[np.ndarray], np.ndarray] | None:
+    """TF-IDF vectors of unit length of the texts, which the batch has `times` times; None: there are no words.
 
+    Returns a function from numbers of texts to their vectors, a row each: all of them at once can take much memory.
+    """
     counts = [Counter(re.findall(r"\b\w\w+\b", text.lower())) for text in texts]
     frequency: Counter[str] = Counter()
     for count, many in zip(counts, times.tolist(), strict=True):
@@ -112,7 +113,17 @@ def _tf_idf(texts: list[str], times: np.ndarray, max_words: int) -> Any:
     documents = np.bincount(column_E, times[row_E], len(kept))
     value_E = count_E * (np.log((1 + times.sum()) / (1 + documents)) + 1)[column_E]
     length = np.sqrt(np.bincount(row_E, value_E**2, len(texts)))
-    return csr_array((value_E / length[row_E], (row_E, column_E)), shape=(len(texts), len(kept)))
+    unit_E = value_E / length[row_E]
+    first = np.searchsorted(row_E, np.arange(len(texts) + 1))  # cells stand in the order of texts
+
+    def rows(code_U: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(code_U), len(kept)))
+        for place, code in enumerate(code_U):
+            cells = slice(first[code], first[code + 1])
+            found[place, column_E[cells]] = unit_E[cells]
+        return found
+
+    return rows
 
 
 PROXMO = Part("proxmo", proxmo, "estimator", reads=("observation",))

@@ -20,7 +20,7 @@ from turncredit.config import Experiment
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.stages import stages as every_stage
-from turncredit.errors import UserError, nearest
+from turncredit.errors import UserError, extra_of, nearest
 from turncredit.pipeline import imports, machine, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.failures import NodeFault
@@ -153,8 +153,10 @@ def packages(_plan: Plan, stages: Collection[str], where: Where) -> Iterator[Fin
             needed.setdefault(package, []).append(stage)
     missing = [package for package in sorted(needed) if importlib.util.find_spec(package) is None]
     for package in missing:
+        extra = extra_of(package)
+        brought = f"turncredit[{extra}]" if extra else "turncredit"
         line = f"the package {package} is not installed in {sys.prefix}, where {', '.join(needed[package])} needs it; "
-        yield Finding(False, line + "pip install 'turncredit[all]' there, or add --sdm conda")
+        yield Finding(False, line + f"pip install '{brought}' there, or add --sdm conda")
     if not missing:
         yield Finding(True, f"{len(needed)} packages that the stages import are installed")
 
