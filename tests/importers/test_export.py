@@ -205,6 +205,11 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), words
         assert said in done.stderr
     assert not (tmp_path / "o.jsonl").exists()
+    half = {**WORLD, "reward": [0.0, 1.0, float("inf")]}  # the second rollout's
+    pq.write_table(pa.table(half), tmp_path / "half.parquet")
+    done = turncredit("export", "half.parquet", "--to", "atif", "--out", "half", cwd=tmp_path)
+    assert "JSON cannot hold" in done.stderr
+    assert [path.name for path in tmp_path.glob("*half*")] == ["half.parquet"]
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:

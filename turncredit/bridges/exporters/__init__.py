@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from turncredit.bridges.exporters import huggingface
 from turncredit.bridges.exporters.records import Record, atif, openai, verifiers, with_block
 from turncredit.bridges.exporters.rollouts import Exported, Rollouts
-from turncredit.data.files import new_file, write_text
+from turncredit.data.files import new_file, new_folder
 from turncredit.data.output_paths import output_file, output_folder
 from turncredit.errors import UserError, nearest
 
@@ -26,7 +26,7 @@ class Format(NamedTuple):
 
 def _lines(record: Callable[[Exported], Record]) -> Callable[[Rollouts, Path, dict[str, Any]], None]:
     def write(rollouts: Rollouts, out: Path, _made_by: dict[str, Any]) -> None:
-        with new_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        with out.open("w", encoding="utf-8", newline="\n") as file:
             for rollout in rollouts:
                 file.write(_json(record(rollout), rollout) + "\n")
 
@@ -37,7 +37,8 @@ def _files(record: Callable[[Exported], Record]) -> Callable[[Rollouts, Path, di
     def write(rollouts: Rollouts, out: Path, _made_by: dict[str, Any]) -> None:
         for number, rollout in enumerate(rollouts):
             name = re.sub(r"[^\w.-]+", "_", f"{rollout.group_id}_{rollout.rollout_id}")[:100]
-            write_text(out / f"{number:06}_{name}.json", _json(record(rollout), rollout) + "\n")
+            text = _json(record(rollout), rollout) + "\n"
+            (out / f"{number:06}_{name}.json").write_text(text, encoding="utf-8")
 
     return write
 
@@ -76,5 +77,7 @@ def run(turns: Path, to: str, out: Path, credits: Sequence[Path], made_by: dict[
     else:
         output_folder(out, [path.name for path in out.iterdir()] if out.is_dir() else [], ours=False)
     rollouts = Rollouts(turns, credits)
-    chosen.write(rollouts, out, made_by)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(out) if chosen.ending else new_folder(out) as part:
+        chosen.write(rollouts, part, made_by)
     return len(rollouts), rollouts.table.num_rows

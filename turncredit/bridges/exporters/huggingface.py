@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turncredit.bridges.exporters.rollouts import Rollouts
-from turncredit.data.files import new_file, write_text
 
 DATA = "data/train-00000-of-00001.parquet"
 CARD = """\
@@ -61,8 +60,7 @@ def write(rollouts: Rollouts, out: Path, made_by: dict[str, Any]) -> None:
         kept = [one for one in table.column_names if one != column]
         table = table.select(kept).append_column(column, pa.array(advantage_N))
     (out / DATA).parent.mkdir(parents=True, exist_ok=True)
-    with new_file(out / DATA) as part:
-        pq.write_table(table, part, compression="zstd")
+    pq.write_table(table, out / DATA, compression="zstd")
     card = CARD.format(
         data=DATA,
         rollouts=len(rollouts),
@@ -72,4 +70,4 @@ def write(rollouts: Rollouts, out: Path, made_by: dict[str, Any]) -> None:
         credit=CREDIT.format(names=", ".join(names)) if names else "",
         made_by=json.dumps(made_by, indent=2, sort_keys=True, default=str),
     )
-    write_text(out / "README.md", card)
+    (out / "README.md").write_text(card, encoding="utf-8")
