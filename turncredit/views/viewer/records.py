@@ -96,7 +96,7 @@ class Records:
         started = time.monotonic()
         layout = self._source.layout
         patterns = {name: layout.root.as_posix() + "/" + stage(name).metrics for name in KEPT}
-        for method, seed in _runs(experiment):
+        for method, seed in experiment.runs():
             evaluated = set(experiment.eval_rounds())
             for round_ in range(1, experiment.rounds + 1):
                 at = (method, seed, round_)
@@ -119,7 +119,7 @@ class Records:
         primary = f"success_{experiment.eval.primary}"
         runs: dict[tuple[str, int], list[Cell]] = {}
         none = _Known()
-        for method, seed in _runs(experiment):
+        for method, seed in experiment.runs():
             cells = []
             for round_ in range(1, experiment.rounds + 1):
                 known = self._known.get((method, seed, round_), none)
@@ -129,11 +129,11 @@ class Records:
                 evaluated = known.metrics.get("eval", {}).get(primary)
                 cells.append(Cell(round_, state, turns, training, evaluated, known.branched))
             runs[method, seed] = cells
-        starts = {
-            start: self._known[start, 0, 0].metrics["eval"][primary]
+        levels = {
+            start: self._known.get((start, 0, 0), none).metrics.get("eval", {}).get(primary)
             for start in experiment.starts()
-            if primary in self._known.get((start, 0, 0), none).metrics.get("eval", {})
         }
+        starts = {start: level for start, level in levels.items() if level is not None}
         return Overview(experiment, runs, starts, self._collapses(experiment), self._complete)
 
     def _collapses(self, experiment: Experiment) -> list[Collapse]:
@@ -145,10 +145,6 @@ class Records:
             if one.metrics.get("rollout", {}).keys() >= COMPARED
         }
         return collapses_in(experiment, updates, rollouts)
-
-
-def _runs(experiment: Experiment) -> list[tuple[str, int]]:
-    return experiment.runs()
 
 
 def _look(known: _Known, name: str, path: str) -> None:

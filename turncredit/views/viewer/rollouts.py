@@ -209,10 +209,7 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
     problems: list[str] = []
     with opened(files, problems) as (connection, columns):
         there = _there(connection)
-        methods = [path.stem for path in files.credits] if "credits" in there else []
-        if "credits" in there:
-            found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
-            methods = [name for name in methods if name in found] + sorted(found - {*methods})
+        methods = _methods(connection, files)
         method = method if method in methods else next(iter(methods), None)
         text, values = _selected(connection, wanted, columns, there, method, problems)
         total, won = connection.execute(f"SELECT count(*), count(*) FILTER (success) FROM ({text})", values).fetchone()
@@ -251,9 +248,13 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
 def credited(files: Files) -> list[str]:
     """The methods that have credit in a round, the run's own first."""
     with opened(files, []) as (connection, _):
-        if "credits" not in _there(connection):
-            return []
-        found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
+        return _methods(connection, files)
+
+
+def _methods(connection: duckdb.DuckDBPyConnection, files: Files) -> list[str]:
+    if "credits" not in _there(connection):
+        return []
+    found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
     named = [path.stem for path in files.credits]
     return [name for name in named if name in found] + sorted(found - {*named})
 
