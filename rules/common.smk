@@ -52,7 +52,7 @@ EXPERIMENT = PLAN.experiment
 
 
 def refuse_unknown_rules():
-    """End Snakemake with one line if an option names a rule that no experiment has: it would have no effect."""
+    """End Snakemake with one line if an option names rules that no experiment has, and so would have no effect."""
     given = workflow.resource_settings
     for option, names in (
         ("--set-resources", given.overwrite_resources),

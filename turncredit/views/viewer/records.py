@@ -20,8 +20,10 @@ from turncredit.config.layout import fill, round_name, sampled_by
 from turncredit.config.stages import stage
 from turncredit.views.viewer.sources import Experiments
 
-#: Seconds that a page waits for files to be read, and seconds after which they are looked at again.
-WAIT, AGAIN = 0.4, 2.0
+#: Seconds that a page waits for files to be read: the first time, and for what has changed since.
+WAIT, WAIT_AGAIN = 0.4, 0.05
+#: Seconds after which the files are looked at again.
+AGAIN = 2.0
 #: What is kept of the metrics of each stage, beside `success_*` of evaluations.
 KEPT = {
     "rollout": frozenset(COMPARED),
@@ -79,8 +81,13 @@ class Records:
         self._read_at = -1e9
         self._complete = False
 
-    def overview(self, wait: float = WAIT) -> Overview:
-        """What is known after at most `wait` seconds. Raises UserError where the configuration cannot be read."""
+    def overview(self, wait: float | None = None) -> Overview:
+        """What is known after at most `wait` seconds (by default `WAIT`, or `WAIT_AGAIN` once all has been read).
+
+        Raises UserError where the configuration cannot be read.
+        """
+        if wait is None:
+            wait = WAIT_AGAIN if self._complete else WAIT
         experiment = self._source.config()
         with self._lock:
             busy = self._thread is not None and self._thread.is_alive()
