@@ -325,7 +325,7 @@ def test_predictions_have_a_point_for_every_method_that_was_audited_and_trained(
     for found in summary.predictions:
         assert {point.method for point in found.points} == set(METHOD_NAMES) - {"mine"}
         assert "over all 5" in found.words
-        assert "over the 3 without the bounds 3 are too few to say anything" in found.words
+        assert "over the 3 without references and noise 3 are too few to say anything" in found.words
 
 
 def test_the_measures_of_every_audited_round_are_compared_with_the_gains_one_method_a_family(

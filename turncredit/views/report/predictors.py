@@ -102,7 +102,7 @@ def prediction_grid(
         title="Which measure predicts the gain?",
         caption=(
             "Spearman's correlation between a measure of a method's credit and its gain from training, over families "
-            "of methods: one method a family, no bounds. 95% by Bonett and Wright, without the points' own errors."
+            "of methods: one method a family, no references. 95% by Bonett and Wright, without the points' own errors."
         ),
         columns=[],
     )
@@ -137,11 +137,11 @@ def _heads(experiment: Experiment, policy: str) -> set[str]:
 
 
 def _words(points: Sequence[Point]) -> str:
-    """The rank correlation over methods with and without the bounds, and its uncertainty."""
+    """The rank correlation over methods with and without references and noise, and its uncertainty."""
     inner = [point for point in points if point.group != "bounds"]
     parts = [f"over all {len(points)} {_correlation(points)}"]
     if len(inner) < len(points):
-        parts.append(f"over the {len(inner)} without the bounds {_correlation(inner)}")
+        parts.append(f"over the {len(inner)} without references and noise {_correlation(inner)}")
     return f"Spearman's correlation with the gain, {'; '.join(parts)}."
 
 
