@@ -14,6 +14,7 @@ import pytest
 
 from tests import tiny, worlds
 from turncredit.config import Experiment
+from turncredit.data import provenance
 from turncredit.pipeline.job import Job, JobKeys
 from turncredit.pipeline.plan import Plan, load
 
@@ -112,7 +113,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     import torch
 
     torch.set_num_threads(1)
-    name = worlds.key(tiny.mapping(), [tiny.ROOT / "turncredit", Path(__file__)])
+    # Tables name the commit that made them, so a world is one commit's.
+    of_commit = [tiny.mapping(), provenance.code_version()]
+    name = worlds.key(of_commit, [tiny.ROOT / "turncredit", Path(__file__)])
     made = worlds.kept(worlds.cache(), name, _make_world)
     return World(Plan(tiny.experiment(), shutil.copytree(made, tmp_path_factory.mktemp("world") / "results")))
 

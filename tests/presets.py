@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,17 @@ PAPERS = [name for name, path in PRESETS.items() if path.parent.name == "paper"]
 PRETRAINED = [*PAPERS, *(name for name in PRESETS if "qwen" in name and name not in PAPERS)]
 
 
+def bases(path: Path) -> list[Path]:
+    """The files that a preset is laid over: those before it in the command at its head."""
+    text = path.read_text(encoding="utf-8")
+    given = re.search(rf"^#.*--configfile ((?:config/\S+ )*){path.relative_to(ROOT)}$", text, re.MULTILINE)
+    return [ROOT / name for name in given[1].split()] if given else []
+
+
 def options(name: str) -> tuple[list[Path], list[str]]:
     """The files and the entries of `--config` that choose a preset."""
     path = PRESETS[name]
-    return [DEFAULT, path], [f"sweep={{only: {name}}}"] if name != path.stem else []
+    return [DEFAULT, *bases(path), path], [f"sweep={{only: {name}}}"] if name != path.stem else []
 
 
 @cache

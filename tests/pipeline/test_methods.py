@@ -14,7 +14,7 @@ from turncredit.data.turns import with_forks
 
 #: They read what the household or the transcript agent does not have: subgoals of the agent hipif
 #: (tests/agents/test_hipif_stages.py runs it), gold answers of Search-QA (tests/training/test_gold_answers.py).
-ELSEWHERE = {"hipif", "hipif_gigpo", "igpo", "trace"}
+ELSEWHERE = {"hipif", "hipif_gigpo", "hiper", "igpo", "trace", "delta_belief", "lotapo"}
 IN_THE_PIPELINE = [name for name in METHODS if name not in ELSEWHERE]
 pytestmark = pytest.mark.slow
 

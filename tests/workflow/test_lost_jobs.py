@@ -127,7 +127,7 @@ def test_a_job_that_squeue_has_forgotten_has_failed_unless_it_has_said_that_its_
 def test_a_job_that_failed_leaves_no_mark_of_success(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NAME", RUN)
     monkeypatch.setenv("SLURM_JOB_ID", "18")
-    with pytest.raises(SystemExit), failures.recorded("update", {}, "results/mine"):
+    with pytest.raises(SystemExit, match=r"^1$"), failures.recorded("update", {}, "results/mine"):
         raise failures.JobFailed(1, "no", None)
     assert not slurm.succeeded(STATE, RUN, "18")
 
