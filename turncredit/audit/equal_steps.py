@@ -3,8 +3,9 @@
 Methods whose `rollout` and `update` sections ask for the same number of steps must have taken equally many in every
 round of every seed, whatever else these sections say (16 rollouts in minibatches of 4 are 4 steps, as 8 in minibatches
 of 2). In round 1, those that pass equally often over the same rollouts must have taken them on equally many sequences
-and tokens; of methods that credit trees tokens are not compared, since CARL leaves turns out. A method whose own entry asks for another number (`define.<method>.update: {epochs: 2}`) is compared with
-those that ask for the same; the report shows each method's steps, sequences and tokens beside its success.
+and tokens. Tokens of methods that credit trees are not compared, since CARL leaves turns out. A method whose own entry
+asks for another number (`define.<method>.update: {epochs: 2}`) is compared with those that ask for the same; the report
+shows each method's steps, sequences and tokens beside its success.
 
 Methods with different agents are compared as well: a minibatch counts rollouts, so a context that is rebuilt at every
 turn means more sequences in a step, not more steps. They share no rollouts, not even in round 1.
@@ -61,9 +62,8 @@ def unequal(experiment: Experiment, spent: Mapping[RunUpdate, Spent]) -> list[st
         asked = planned(experiment, method)
         if asked is not None:
             tokens = 0 if forks_of(experiment, method) else cost.tokens
-            alike[seed, round, asked.steps][method] = Spent(
-                cost.steps, *((cost.sequences, tokens) if round == 1 else (0, 0))
-            )
+            first = Spent(cost.steps, cost.sequences, tokens)
+            alike[seed, round, asked.steps][method] = first if round == 1 else Spent(cost.steps, 0, 0)
     lines = []
     for (seed, round, _), by_method in alike.items():
         differ = [_differences(by_method, lambda cost: cost.steps)]
