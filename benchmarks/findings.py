@@ -21,34 +21,23 @@ matplotlib.use("agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from turncredit.views.looks import INK, MUTED
+from turncredit.views.report.figures import SIDEWAYS
+
 ROOT = Path(__file__).parents[1]
 GAINS = ROOT / "turncredit/audit/score/gains.csv"
 PREDICTORS = ROOT / "benchmarks/methods/predictors.csv"
 LEADERBOARD = ROOT / "docs/leaderboard.md"
 FOLDER = ROOT / "docs/images"
 
-INK, MUTED, GRID = "#1f2328", "#59636e", "#d8dee4"
 #: Okabe and Ito's colours (2008), with a marker each, so that nothing depends on colour alone.
 LOOKS = [("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "D"), ("#cc79a7", "^"), ("#e69f00", "v"), ("#56b4e9", "P")]
 STYLE = {
-    "svg.fonttype": "none",
+    **SIDEWAYS,
     "svg.hashsalt": "findings",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
     "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "x",
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "xtick.color": MUTED,
     "ytick.color": INK,
-    "ytick.major.size": 0,
 }
 #: What a method needs beside the rollouts and their rewards -> the methods of the figure. Variants are left out.
 KNOWLEDGE = {

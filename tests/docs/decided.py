@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
+from tests.docs.own_rollouts import between
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/papers.md"
 SETTINGS = ROOT / "turncredit/views/report/papers.yaml"
 NAMES = {"all": "all five", "has": "HAS", "scpo": "SCPO", "triage": "TRIAGE", "mgr": "MGR", "hipif": "HIPIF"}
-START, END = "<!-- decided here -->\n", "<!-- end -->"
 
 
 def table() -> str:
@@ -23,7 +23,7 @@ def table() -> str:
     lines = ["| paper | settings | decided here | why |", "|---|---|---|---|"]
     for paper, rows in stated["settings"].items():
         lines += [_line(NAMES[paper], row) for row in rows if "paper" not in row]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _line(paper: str, row: dict[str, Any]) -> str:
@@ -41,8 +41,7 @@ def _text(value: Any) -> str:
 
 def generated(page: str) -> str:
     """The page with its table written anew."""
-    before, rest = page.split(START)
-    return before + START + table() + rest[rest.index(END) :]
+    return between(page, "decided here", table())
 
 
 if __name__ == "__main__":

@@ -97,11 +97,12 @@ def _type(kind: pa.DataType) -> str:
 def generated(page: str) -> str:
     """The page with its generated parts written anew."""
     for name in re.findall(r"<!-- turns of (\S+) -->", page):
-        page = _between(page, f"turns of {name}", turns_of(page, name))
-    return _between(page, "columns", columns())
+        page = between(page, f"turns of {name}", turns_of(page, name))
+    return between(page, "columns", columns())
 
 
-def _between(page: str, name: str, text: str) -> str:
+def between(page: str, name: str, text: str) -> str:
+    """The page with `text` between the comment `name` and the next comment `end`."""
     before, rest = page.split(f"<!-- {name} -->\n", 1)
     return f"{before}<!-- {name} -->\n{text}\n{rest[rest.index('<!-- end -->') :]}"
 

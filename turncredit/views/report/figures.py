@@ -34,7 +34,7 @@ WIDTH = 9.4
 _WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
-_STYLE = {
+STYLE = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
@@ -57,7 +57,7 @@ _STYLE = {
     "lines.solid_capstyle": "round",
 }
 #: One row for each method, values from left to right.
-_SIDEWAYS = {**_STYLE, "axes.grid.axis": "x"}
+SIDEWAYS = {**STYLE, "axes.grid.axis": "x"}
 
 
 def learning_curves(
@@ -75,7 +75,7 @@ def learning_curves(
     of the SFT policy: the point at round 0 where all lines begin, and a level band. More than seven methods get a panel
     each, with flat GRPO in all of them.
     """
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, panels = _panels(methods, 4.5)
         style, single = looks(methods), len(panels) == 1
         top = _top(curves, seeds, baseline)
@@ -114,7 +114,7 @@ def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
 
     The panels are those of the learning curves.
     """
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, panels = _panels(methods, 4.2)
         style, single = looks(methods), len(panels) == 1
         for ax, group in panels:
@@ -152,7 +152,7 @@ def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, m
     style = looks(methods)
     names = list(dict.fromkeys(name for _, numbers in panels for name, _ in numbers))
     place = {name: len(names) - 1 - row for row, name in enumerate(names)}
-    with matplotlib.rc_context(_SIDEWAYS):
+    with matplotlib.rc_context(SIDEWAYS):
         figure = Figure(figsize=(WIDTH, 0.95 + 0.4 * len(names)), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (heading, numbers) in zip(axes, panels, strict=True):
@@ -245,7 +245,7 @@ def _text(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, flo
 def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, methods: Sequence[str]) -> Figure:
     """Paired differences in points with their intervals, one row per method, zero marked. `methods`: as in `looks`."""
     points = [_Row(name, *(100 * x for x in (found.value, found.low, found.high))) for name, found in rows]
-    with matplotlib.rc_context(_SIDEWAYS):
+    with matplotlib.rc_context(SIDEWAYS):
         figure, ax = _forest(points, style=looks(methods), height=0.42, above=0.25)
         for place, row in enumerate(reversed(points)):
             _text(ax, f"{row.value:+.1f}", (row.value, place), (0, 8), ha="center", fontsize=9.5)
@@ -257,7 +257,7 @@ def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, methods: 
 def fidelity(rows: Sequence[tuple[str, Number]], ceiling: Number | None, *, methods: Sequence[str]) -> Figure:
     """The rank correlation of each method's credit with the truth, one row per method, zero and the ceiling marked."""
     ranks = [_Row(name, number.value, number.low, number.high) for name, number in rows]
-    with matplotlib.rc_context(_SIDEWAYS):
+    with matplotlib.rc_context(SIDEWAYS):
         top = None if ceiling is None else ceiling.value
         figure, ax = _forest(ranks, style=looks(methods), height=0.36, above=0.05, mark=top)
         if top is not None:
@@ -306,7 +306,7 @@ def _forest(
 def scatter(points: Sequence[Point], *, label: str, against: str, methods: Sequence[str]) -> Figure:
     """A measure in round 1 (x) against the gain after training (y), one named point per method."""
     style, names = looks(methods), []
-    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "both"}):
+    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=(5.6, 4.6), layout="constrained")
         ax = figure.subplots()
         ax.axhline(0, color=MUTED, linewidth=1)
@@ -372,6 +372,6 @@ def standalone_svg(figure: Figure, name: str) -> str:
 def _svg(figure: Figure, name: str, **options: Any) -> str:
     buffer = io.StringIO()
     # A fixed salt and no date: the same numbers give the same bytes.
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, **options)
     return buffer.getvalue()
