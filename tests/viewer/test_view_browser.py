@@ -14,8 +14,7 @@ from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.serving import TOKEN, served
 from turncredit.views.report.report import report
-from turncredit.views.viewer import records, sources
-from turncredit.views.viewer import viewer as pages
+from turncredit.views.viewer import experiment_page, records, sources
 from turncredit.views.viewer.export import export
 from turncredit.views.viewer.viewer import Viewer
 
@@ -190,7 +189,7 @@ def test_a_tooltip_has_the_log_probability_of_every_token(browser, server):
 
 
 def test_the_curves_grow_while_the_page_is_open(own, monkeypatch):
-    monkeypatch.setattr(pages, "REFRESH", 1)
+    monkeypatch.setattr(experiment_page, "REFRESH", 1)
     monkeypatch.setattr(records, "AGAIN", -1e9)
     made, viewer = own
     source = sources.experiment_called(viewer.found, "synthetic")

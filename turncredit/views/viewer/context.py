@@ -1,0 +1,66 @@
+"""What the pages share: what is looked at, the addresses of pages, and the way from the first page to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turncredit.config.layout import of_sft
+from turncredit.views.pages.frame import Frame, Place
+from turncredit.views.viewer import activity, sources
+from turncredit.views.viewer.activity import Activity
+from turncredit.views.viewer.addresses import SCRIPTS, STYLES, Addresses
+from turncredit.views.viewer.books import Shelf
+from turncredit.views.viewer.records import Overview, Records
+from turncredit.views.viewer.sources import Experiments, Source, method_of
+
+#: What an address says after its question mark.
+Query = Mapping[str, str]
+
+
+@dataclass
+class Context:
+    """What is looked at, the addresses of its pages, and what Snakemake does (`activity_of` an experiment's folder)."""
+
+    found: dict[str, Source]
+    addresses: Addresses = field(default_factory=Addresses)
+    activity_of: Callable[[Path], Activity] = lambda _: activity.NOTHING
+    shelf: Shelf = field(default_factory=Shelf)
+    records: dict[str, Records] = field(default_factory=dict)
+
+    def overview(self, source: Experiments) -> Overview:
+        """How far an experiment's runs are."""
+        return self.records.setdefault(source.name, Records(source)).overview()
+
+    def frame(self, places: list[Place], notes: list[str] | None = None, refresh: int = 0) -> Frame:
+        """What is around a page."""
+        return Frame(STYLES, SCRIPTS, self.addresses.asset, places, notes or [], refresh)
+
+    def home_place(self) -> list[Place]:
+        """The way to the list of experiments and tables, where there is more than one."""
+        return [Place("turncredit", self.addresses.home())] if len(self.found) > 1 else []
+
+    def above(self, name: str) -> list[Place]:
+        """The way to a source's rounds; that of a table is the table's own page."""
+        if isinstance(self.found.get(name), Experiments):
+            return [*self.home_place(), Place(name, self.addresses.experiment(name))]
+        return self.home_place()
+
+    def round_words(self, name: str, round_: str) -> str:
+        """A round's name as a heading has it."""
+        if round_ == sources.TABLE:
+            return name
+        policy, seed, number = round_.split("/")
+        seed, number = seed.removeprefix("seed"), f"{int(number.removeprefix('round'))}"
+        if of_sft(policy):
+            return f"{policy.partition('-')[0]} policy, seed {seed}, round {number}"
+        return f"{policy}, seed {seed}, round {number}"
+
+    def round_place(self, name: str, round_: str, query: Query | None = None) -> Place:
+        """The list of a round's rollouts, as a step on the way."""
+        return Place(self.round_words(name, round_), self.addresses.round(name, round_, query))
+
+    def own_method(self, round_: str) -> str | None:
+        """The method whose run sampled a round's turns; None for a table and for turns that methods share."""
+        return None if round_ == sources.TABLE else method_of(round_)
