@@ -31,7 +31,6 @@ from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
 from turncredit.views.viewer import books, compare, records, rollouts, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
-from turncredit.views.viewer.export import export
 from turncredit.views.viewer.rollouts import Filter
 from turncredit.views.viewer.sources import Absent
 from turncredit.views.viewer.viewer import Viewer
@@ -563,38 +562,3 @@ def test_the_trail_follows_what_jobs_read(made, tmp_path):
     for path in ("/etc/passwd", "../other/config.json", "logs/x.log", "rollouts"):
         with pytest.raises(Absent, match="no such artifact in synthetic"):
             trail.located(layout, path)
-
-
-# --------------------------------------------------------------- export
-
-
-def test_an_export_stays_within_its_size_and_says_what_is_left_out(made, tmp_path):
-    whole = export(Viewer(sources.sources_of([made.results])), tmp_path / "whole", rounds=[], count=4, megabytes=50)
-    limit = 0.6 * whole[1] / 1e6
-    pages, size, dropped = export(
-        Viewer(sources.sources_of([made.results])), tmp_path / "part", rounds=[], count=4, megabytes=limit
-    )
-    assert size <= limit * 1e6
-    assert pages + dropped == whole[0]
-    assert dropped > 0
-    found = {path.name for path in (tmp_path / "part").glob("*.html")}
-    led_to = {link for name in found for link in links((tmp_path / "part" / name).read_text(), "[a-z]")}
-    assert led_to
-    assert led_to <= found
-    with pytest.raises(UserError, match=r"--max-size .*: the lists of rollouts alone are larger"):
-        export(Viewer(sources.sources_of([made.results])), tmp_path / "none", rounds=[], count=4, megabytes=0.001)
-    assert not (tmp_path / "none").exists()
-
-
-def test_an_export_replaces_its_own_folder_and_no_other(made, tmp_path):
-    out = tmp_path / "out"
-    for _ in range(2):
-        export(Viewer(sources.sources_of([made.results])), out, rounds=[world.ROUND], count=1, megabytes=50)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "mine.txt").write_text("x")
-    with pytest.raises(UserError, match="exists and was not written by this command"):
-        export(Viewer(sources.sources_of([made.results])), other, rounds=[], count=1, megabytes=50)
-    assert (other / "mine.txt").read_text() == "x"
-    with pytest.raises(Absent, match="no turns of a round nothing"):
-        export(Viewer(sources.sources_of([made.results])), other / "x", rounds=["nothing"], count=1, megabytes=50)

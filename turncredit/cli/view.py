@@ -21,6 +21,18 @@ from turncredit.views.viewer.export import export as write
 from turncredit.views.viewer.server import LOOPBACK, PORT, is_loopback, serve
 from turncredit.views.viewer.viewer import Viewer
 
+#: What the pages of an export are about, by their kind.
+KINDS = {
+    "round": "rounds",
+    "group": "groups",
+    "rollout": "rollouts",
+    "pair": "pairs",
+    "methods": "two methods",
+    "rounds": "two rounds",
+    "numbers": "reports' numbers",
+    "number": "single numbers",
+    "file": "files",
+}
 #: Where Snakemake keeps its state, below the folder in which it runs.
 STATE = ".snakemake"
 
@@ -57,10 +69,11 @@ def view(
     """Look at any rollout of any run in the browser, also while it trains. Read-only; Ctrl-C ends it."""
     viewer = Viewer(sources.sources_of(what or [Path("results")]), activity_of=activity_of)
     if export is not None:
-        pages, size, dropped = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
-        print(f"{export / 'index.html'}: {pages} pages, {size / 1e6:.1f} MB")
-        if dropped:
-            print(f"{dropped} pages did not fit into --max-size {max_size:g}", file=sys.stderr)
+        made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
+        print(f"{export / 'index.html'}: {made.pages} pages, {made.size / 1e6:.1f} MB")
+        if made.left_out:
+            kinds = ", ".join(f"{count} {KINDS[kind]}" for kind, count in made.left_out.items())
+            print(f"left out, because --max-size is {max_size:g}: pages of {kinds}", file=sys.stderr)
         return
     if not is_loopback(host):
         print(

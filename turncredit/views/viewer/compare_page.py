@@ -22,7 +22,11 @@ def _methods(context: Context, name: str, query: Query) -> str:
     names = rollouts.credited(files)
     a, b = (query.get(key) or next(iter(names[at:]), "") for at, key in enumerate("ab"))
     found = compare.methods(files, a, b)
-    link = context.addresses.rollout
+
+    def turn_link(row: compare.TurnDifference) -> str | None:
+        page = context.addresses.rollout(name, round_, row.group, row.rollout, {"method": a})
+        return page and f"{page}#t{row.turn}"
+
     return _compared(
         context,
         name,
@@ -30,7 +34,7 @@ def _methods(context: Context, name: str, query: Query) -> str:
         [context.round_place(name, round_)],
         found.problems,
         {"a": a, "b": b, "round": round_, "choices": names, "found": found, "truth": files.branches is not None},
-        turn_link=lambda row: f"{link(name, round_, row.group, row.rollout, {'method': a})}#t{row.turn}",
+        turn_link=turn_link,
     )
 
 
@@ -76,6 +80,7 @@ def _compared(
         context.frame([*context.above(name), *places, Place("compare", None)], notes),
         title=title,
         live=context.addresses.live,
+        compared=context.addresses.compared(name, values.get("round")) or [],
         other_link=context.addresses.compare(name) if experiment and "round" in values else None,
         other_words="two rounds instead",
         **{**given, "round": "", **values},

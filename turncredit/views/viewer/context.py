@@ -29,13 +29,15 @@ class Context:
     shelf: Shelf = field(default_factory=Shelf)
     records: dict[str, Records] = field(default_factory=dict)
 
-    def overview(self, source: Experiments) -> Overview:
-        """How far an experiment's runs are."""
-        return self.records.setdefault(source.name, Records(source)).overview()
+    def overview(self, source: Experiments, wait: float | None = None) -> Overview:
+        """How far an experiment's runs are, as far as it is known after `wait` seconds (`Records.overview`)."""
+        return self.records.setdefault(source.name, Records(source)).overview(wait)
 
     def frame(self, places: list[Place], notes: list[str] | None = None, refresh: int = 0) -> Frame:
         """What is around a page."""
-        return Frame(STYLES, SCRIPTS, self.addresses.asset, places, notes or [], refresh)
+        address = self.addresses
+        lines = [address.where(line) for line in notes or []]
+        return Frame(STYLES, SCRIPTS, address.asset, places, lines, refresh, address.policy)
 
     def home_place(self) -> list[Place]:
         """The way to the list of experiments and tables, where there is more than one."""

@@ -103,7 +103,7 @@ def _pages(
     keep = {**Filter.of(query).query, "method": query.get("method", ""), "also": ",".join(also or [])}
     address = context.addresses
     pages = Pages(
-        book=book,
+        book=replace(book, sources={what: address.where(path) for what, path in book.sources.items()}),
         order=order,
         off=off,
         methods=methods_of(book, experiment),

@@ -42,6 +42,7 @@ def page(context: Context, name: str, query: Query) -> str:
         "trail.html.j2",
         context.frame([*places, Place(title, None)]),
         title=title,
+        live=context.addresses.live,
         file_link=lambda path: context.addresses.trail(name, {"file": path}),
         round_link=lambda round_: context.addresses.round(name, round_),
         number_link=lambda one: context.addresses.trail(name, {key: getattr(one, key) for key in trail.NUMBER}),

@@ -16,10 +16,12 @@ class Viewer(Context):
         entries = []
         for name, source in self.found.items():
             if isinstance(source, Experiments):
-                entries.append((name, self.addresses.experiment(name), str(source.folder), "experiment"))
+                entries.append(
+                    (name, self.addresses.experiment(name), self.addresses.where(source.folder), "experiment")
+                )
             else:
                 link = self.addresses.round(name, sources.TABLE)
-                entries.append((name, link, str(source.about.turns), "table of turns"))
+                entries.append((name, link, self.addresses.where(source.about.turns), "table of turns"))
         return render("home.html.j2", self.frame([Place("turncredit", None)]), entries=entries)
 
     def experiment(self, name: str) -> str:
