@@ -17,8 +17,9 @@ from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.views.pages.build import slug
 from turncredit.views.report.report import report
-from turncredit.views.viewer import sources, trail
+from turncredit.views.viewer import trail
 from turncredit.views.viewer.export import Exported, export
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.sources import Absent
 from turncredit.views.viewer.viewer import Viewer
 
@@ -41,7 +42,7 @@ def whole(reported, tmp_path_factory):
 
 def written(*given: Path, rounds=(), count=3, megabytes=50.0) -> Exported:
     *paths, out = given
-    return export(Viewer(sources.sources_of(paths)), out, rounds=rounds, count=count, megabytes=megabytes)
+    return export(Viewer(Given(paths)), out, rounds=rounds, count=count, megabytes=megabytes)
 
 
 class Page(HTMLParser):

@@ -15,9 +15,9 @@ from turncredit.errors import UserError
 from turncredit.pipeline import failures, locks
 from turncredit.pipeline.expected_artifacts import plan_of
 from turncredit.pipeline.plan import Plan
-from turncredit.views.viewer import sources
 from turncredit.views.viewer.activity import NOTHING, Activity, Failed, Work
 from turncredit.views.viewer.export import export as write
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.server import LOOPBACK, PORT, is_loopback, serve
 from turncredit.views.viewer.viewer import Viewer
 
@@ -67,7 +67,9 @@ def view(
     max_size: Annotated[float, typer.Option(min=0.1, help="With --export: the most megabytes of all pages.")] = 50.0,
 ) -> None:
     """Look at any rollout of any run in the browser, also while it trains. Read-only; Ctrl-C ends it."""
-    viewer = Viewer(sources.sources_of(what or [Path("results")]), activity_of=activity_of)
+    viewer = Viewer(Given(what or [Path("results")]), activity_of=activity_of)
+    for line in viewer.given.problems():
+        print(f"turncredit: {line}", file=sys.stderr)
     if export is not None:
         made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
         print(f"{export / 'index.html'}: {made.pages} pages, {made.size / 1e6:.1f} MB")

@@ -6,9 +6,9 @@ from typing import Any
 
 from turncredit.config.layout import named_round, round_name
 from turncredit.views.pages.frame import Place, render
-from turncredit.views.viewer import compare, rollouts, sources
+from turncredit.views.viewer import compare, rollouts
 from turncredit.views.viewer.context import Context, Query
-from turncredit.views.viewer.sources import Absent, Experiments, experiment_called
+from turncredit.views.viewer.sources import Absent, Experiments
 
 
 def page(context: Context, name: str, query: Query) -> str:
@@ -18,7 +18,7 @@ def page(context: Context, name: str, query: Query) -> str:
 
 def _methods(context: Context, name: str, query: Query) -> str:
     round_ = query["round"]
-    files = sources.source(context.found, name).files(round_)
+    files = context.given.source(name).files(round_)
     names = rollouts.credited(files)
     a, b = (query.get(key) or next(iter(names[at:]), "") for at, key in enumerate("ab"))
     found = compare.methods(files, a, b)
@@ -39,7 +39,7 @@ def _methods(context: Context, name: str, query: Query) -> str:
 
 
 def _rounds(context: Context, name: str, query: Query) -> str:
-    source = experiment_called(context.found, name)
+    source = context.given.experiment(name)
     runs = context.overview(source).runs
     turns_of = {
         round_name(method, seed, cell.round): cell.turns

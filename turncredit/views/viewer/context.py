@@ -12,9 +12,12 @@ from turncredit.views.viewer import activity, sources
 from turncredit.views.viewer.activity import Activity
 from turncredit.views.viewer.addresses import SCRIPTS, STYLES, Addresses
 from turncredit.views.viewer.books import Shelf
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.records import Overview, Records
 from turncredit.views.viewer.sources import Experiments, Source, method_of
 
+#: Seconds after which a page asks for what is new.
+REFRESH = 5
 #: What an address says after its question mark.
 Query = Mapping[str, str]
 
@@ -23,15 +26,20 @@ Query = Mapping[str, str]
 class Context:
     """What is looked at, the addresses of its pages, and what Snakemake does (`activity_of` an experiment's folder)."""
 
-    found: dict[str, Source]
+    given: Given
     addresses: Addresses = field(default_factory=Addresses)
     activity_of: Callable[[Path], Activity] = lambda _: activity.NOTHING
     shelf: Shelf = field(default_factory=Shelf)
-    records: dict[str, Records] = field(default_factory=dict)
+    records: dict[Path, Records] = field(default_factory=dict)
+
+    @property
+    def found(self) -> Mapping[str, Source]:
+        """The experiments and tables that are there now, by name."""
+        return self.given.found()
 
     def overview(self, source: Experiments, wait: float | None = None) -> Overview:
         """How far an experiment's runs are, as far as it is known after `wait` seconds (`Records.overview`)."""
-        return self.records.setdefault(source.name, Records(source)).overview(wait)
+        return self.records.setdefault(source.folder, Records(source)).overview(wait)
 
     def frame(self, places: list[Place], notes: list[str] | None = None, refresh: int = 0) -> Frame:
         """What is around a page."""
@@ -40,8 +48,9 @@ class Context:
         return Frame(STYLES, SCRIPTS, address.asset, places, lines, refresh, address.policy)
 
     def home_place(self) -> list[Place]:
-        """The way to the list of experiments and tables, where there is more than one."""
-        return [Place("turncredit", self.addresses.home())] if len(self.found) > 1 else []
+        """The way to the list of experiments and tables, unless there is one, of which all is well."""
+        alone = len(self.found) == 1 and not self.given.problems()
+        return [] if alone else [Place("turncredit", self.addresses.home())]
 
     def above(self, name: str) -> list[Place]:
         """The way to a source's rounds; that of a table is the table's own page."""

@@ -10,17 +10,13 @@ from turncredit.config import Experiment
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer.activity import Activity
 from turncredit.views.viewer.charts import Chart, chart
-from turncredit.views.viewer.context import Context
+from turncredit.views.viewer.context import REFRESH, Context
 from turncredit.views.viewer.records import Cell, Overview
-from turncredit.views.viewer.sources import experiment_called
-
-#: Seconds after which the page asks for what is new.
-REFRESH = 5
 
 
 def page(context: Context, name: str) -> str:
     """An experiment: its learning curves, and its runs round by round. Raises UserError."""
-    source = experiment_called(context.found, name)
+    source = context.given.experiment(name)
     overview = context.overview(source)
     doing = context.activity_of(source.folder)
     experiment = overview.experiment

@@ -24,6 +24,8 @@ Rounds = list[tuple[str, str, Source]]
 
 def rounds_of(found: Mapping[str, Source], wanted: Sequence[str]) -> Rounds:
     """The rounds that are exported; without `wanted` those with ground truth or the last of each run. UserError."""
+    if not found:
+        raise Absent("there is nothing to export yet")
     if not wanted:
         return [(name, one, source) for name, source in found.items() for one in _usual(source)]
     chosen = []
@@ -93,7 +95,7 @@ def _rounds_to_compare(overview: Overview, turns: set[str]) -> Iterator[tuple[st
         if cell.turns in turns and cell.state != "missing"
     ]
     for alike in (slice(1, None), slice(None, 2)):  # the same seed and round, then the same method and seed
-        first: dict[tuple, tuple[str, int, int]] = {}
+        first: dict[object, tuple[str, int, int]] = {}
         for one in runs:
             other = first.setdefault(one[alike], one)
             if other != one:

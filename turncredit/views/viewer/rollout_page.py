@@ -12,7 +12,7 @@ from turncredit.views.pages.build import Pages, columns, render_group, render_pa
 from turncredit.views.pages.choose import pairs
 from turncredit.views.pages.data import Book
 from turncredit.views.pages.frame import Place
-from turncredit.views.viewer import rollouts, sources
+from turncredit.views.viewer import rollouts
 from turncredit.views.viewer.books import computable, methods_of, with_credit
 from turncredit.views.viewer.context import Context, Query
 from turncredit.views.viewer.rollouts import Filter
@@ -26,7 +26,7 @@ def rollout(context: Context, name: str, round_: str, query: Query) -> str:
     pages, rollout, experiment = _pages(context, name, round_, query, also)
     group, called = pages.book.ids_R[rollout]
     wanted = Filter.of(query)
-    files = sources.source(context.found, name).files(round_, query.get("method") or context.own_method(round_))
+    files = context.given.source(name).files(round_, query.get("method") or context.own_method(round_))
     chosen = context.addresses.chosen(name, round_)
     near = (
         rollouts.neighbours(files, wanted, group, called, query.get("method"))
@@ -85,7 +85,7 @@ def _pages(
     context: Context, name: str, round_: str, query: Query, also: list[str] | None = None
 ) -> tuple[Pages, int, Experiment | None]:
     """What the pages of a rollout (or the first of a group) have, its number in the book, and the experiment."""
-    source = sources.source(context.found, name)
+    source = context.given.source(name)
     method = query.get("method") or context.own_method(round_)
     group = query.get("group", "")
     opened = context.shelf.open(source.files(round_, method), group)

@@ -23,7 +23,7 @@ KINDS = {"turns": "num", "invalid": "num", "return": "num", "credit": "strips", 
 
 def page(context: Context, name: str, round_: str, query: Query) -> str:
     """The rollouts of a round as a list. Raises UserError."""
-    source = sources.source(context.found, name)
+    source = context.given.source(name)
     method = query.get("method") or context.own_method(round_)
     files = source.files(round_, method)
     wanted = Filter.of(query)
@@ -147,7 +147,7 @@ def _rounds_around(context: Context, name: str, round_: str) -> dict[str, str | 
     if round_ == sources.TABLE:
         return found
     policy, seed, number = round_.split("/")
-    source = sources.source(context.found, name)
+    source = context.given.source(name)
     for rel, step in (("prev", -1), ("next", 1)):
         other = f"{policy}/{seed}/round{int(number.removeprefix('round')) + step:02d}"
         with suppress(UserError):

@@ -8,12 +8,11 @@ from turncredit.config.stages import artifacts
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import trail
 from turncredit.views.viewer.context import Context, Query
-from turncredit.views.viewer.sources import experiment_called
 
 
 def page(context: Context, name: str, query: Query) -> str:
     """A number of the report, an artifact, or all numbers, with what they were made from. Raises UserError."""
-    layout = experiment_called(context.found, name).layout
+    layout = context.given.experiment(name).layout
     places = [*context.above(name), Place("numbers of the report", context.addresses.trail(name))]
     values: dict[str, Any] = dict.fromkeys(("number", "now", "run_link", "words", "names", "listed", "search"))
     values |= {"levels": [], "heading": "", "rows": []}

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import compare_page, experiment_page, rollout_page, round_page, sources, trail_page
-from turncredit.views.viewer.context import Context, Query
+from turncredit.views.viewer.context import REFRESH, Context, Query
 from turncredit.views.viewer.sources import Experiments
 
 
 class Viewer(Context):
     """All pages. Each raises UserError, or Absent for what is not there."""
+
+    def first(self) -> str:
+        """The page to begin with: the list, or the only thing there is."""
+        if len(self.found) != 1 or self.given.problems():
+            return self.home()
+        name, source = next(iter(self.found.items()))
+        return self.experiment(name) if isinstance(source, Experiments) else self.round(name, sources.TABLE, {})
 
     def home(self) -> str:
         """The experiments and tables."""
@@ -22,7 +29,9 @@ class Viewer(Context):
             else:
                 link = self.addresses.round(name, sources.TABLE)
                 entries.append((name, link, self.addresses.where(source.about.turns), "table of turns"))
-        return render("home.html.j2", self.frame([Place("turncredit", None)]), entries=entries)
+        frame = self.frame([Place("turncredit", None)], refresh=REFRESH if self.addresses.live else 0)
+        problems = [self.addresses.where(line) for line in self.given.problems()]
+        return render("home.html.j2", frame, entries=entries, problems=problems)
 
     def experiment(self, name: str) -> str:
         """An experiment: its learning curves, and its runs round by round."""

@@ -96,20 +96,32 @@
   // The live part of a page is fetched again; the rest stays, and so does what has the focus.
   const live = document.getElementById("live"), seconds = Number(document.body.dataset.refresh || 0);
   let tag = "";
+  function say(line) {  // what keeps the page from being renewed
+    const shown = document.getElementById("stale") ?? document.createElement("p");
+    shown.remove();
+    if (!line) return;
+    Object.assign(shown, { id: "stale", className: "problem", textContent: line });
+    shown.setAttribute("role", "status");
+    live.before(shown);
+  }
   async function again() {
     if (document.hidden) return;
+    let answer, text;
     try {
-      const answer = await fetch(location.href, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (answer.status !== 200) return;
-      tag = answer.headers.get("ETag") || "";
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = page.getElementById("live");
-      if (!fresh || fresh.innerHTML === live.innerHTML) return;
-      const had = document.activeElement?.closest?.("[data-run]") ? [run, round] : null;
-      live.replaceChildren(...fresh.childNodes);
-      untab();
-      if (had) { [run, round] = had; focus(); }
-    } catch { /* the viewer has ended; the page stays as it is */ }
+      answer = await fetch(location.href, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+      text = await answer.text();
+    } catch { return say("The viewer has ended. This page stays as it was."); }
+    if (answer.status === 304) return say("");
+    const page = new DOMParser().parseFromString(text, "text/html"), fresh = page.getElementById("live");
+    if (!fresh) return say(page.querySelector(".problem")?.textContent ?? text);
+    say("");
+    tag = answer.headers.get("ETag") || "";
+    if (fresh.innerHTML === live.innerHTML) return;
+    const had = document.activeElement?.closest?.("[data-run]") ? [run, round] : null;
+    live.replaceChildren(...fresh.childNodes);
+    untab();
+    dispatchEvent(new Event("listed"));
+    if (had) { [run, round] = had; focus(); }
   }
   if (live && seconds) setInterval(again, 1000 * seconds);
 })();
