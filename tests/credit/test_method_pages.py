@@ -18,10 +18,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "methods"
 def pages_of() -> dict[str, str]:
     """method -> the page that the index gives it."""
     found = {}
-    for line in (PAGES / "README.md").read_text().splitlines():
-        row = re.match(r"\| (`.+?) \| \[\w+\]\((\w+\.md)\)", line)
-        if row:
-            found.update(dict.fromkeys(re.findall(r"`(\w+)`", row[1]), row[2]))
+    for names, page in re.findall(r"\[(`\w+`(?:, `\w+`)*)\]\((\w+\.md)\)", (PAGES / "README.md").read_text()):
+        found.update(dict.fromkeys(re.findall(r"`(\w+)`", names), page))
     return found
 
 
