@@ -83,14 +83,14 @@ def markdown(board: Leaderboard) -> str:
         "",
         verdict(found),
         "",
-        "Spearman's correlation over families of methods (one method each, no references), 95% by Bonett and Wright, p by",
-        "permutation, and the number of families. + is good. The gains' own errors are not in the intervals.",
+        "Spearman's correlation over families of methods (one method each, no references), 95% by Bonett and Wright, p",
+        "by permutation, and the number of families. + is good. The gains' own errors are not in the intervals.",
         "",
         *_worth_table(found),
         "",
         "## Not scored here",
         "",
-        *(f"- It {reason}: {', '.join(names)}." for reason, names in _by_reason(board).items()),
+        *(f"- {reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in _by_reason(board).items()),
         "",
     ]
     return "\n".join(lines)
