@@ -386,7 +386,9 @@ def _chosen(connection: duckdb.DuckDBPyConnection, where: str) -> Any:
     except duckdb.InterruptException:
         raise
     except duckdb.Error as error:
-        raise UserError(f"where: {one_line(str(error), VIEWS)}") from None
+        refused = "Cannot access" in str(error)
+        line = "a condition reads the tables of its round only" if refused else one_line(str(error), VIEWS)
+        raise UserError(f"where: {line}") from None
 
 
 def _strips(
