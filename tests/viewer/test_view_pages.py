@@ -31,7 +31,7 @@ from turncredit.errors import UserError
 from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
 from turncredit.views.report.report import report
-from turncredit.views.viewer import books, compare, records, rollouts, sources, trail
+from turncredit.views.viewer import books, compare, records, rollouts, round_views, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.rollouts import Filter
@@ -238,7 +238,7 @@ def test_sql_can_neither_write_nor_read_anything_else_and_a_mistake_is_one_line(
 
 
 def test_sql_that_takes_too_long_is_stopped(files, monkeypatch):
-    monkeypatch.setattr(rollouts, "PATIENCE", 0.3)
+    monkeypatch.setattr(round_views, "PATIENCE", 0.3)
     endless = "(SELECT count(*) FROM range(1000000000) a, range(1000000000) b) > 0"
     with pytest.raises(UserError, match="took longer than 0 seconds"):
         rollouts.listed(files, Filter(where=endless))

@@ -15,7 +15,7 @@ from turncredit.views import sql_views
 from turncredit.views.pages.data import FULL_COLOUR, scale_of
 from turncredit.views.pages.formats import one_line
 from turncredit.views.show.find import Files
-from turncredit.views.viewer.rollouts import MEMORY, opened
+from turncredit.views.viewer.round_views import MEMORY, opened
 
 #: Lines of each list.
 MOST = 40

@@ -25,7 +25,7 @@ from turncredit.errors import UserError
 from turncredit.views import sql, sql_views
 from turncredit.views.pages.formats import one_line
 from turncredit.views.redact import redacted
-from turncredit.views.viewer.rollouts import MEMORY
+from turncredit.views.viewer.round_views import MEMORY
 from turncredit.views.viewer.sources import Absent
 
 #: Levels of the graph, files on each, and rows and characters of a cell that are shown.
