@@ -61,6 +61,7 @@ PLAIN = {
     "show turns.parquet g00000/g00000-0 --credits gigpo.parquet": "gigpo",
     "page --turns turns.parquet --credits gigpo.parquet --rollout g00000/g00000-0 --out page.html": "page.html",
     "view --export pages turns.parquet gigpo.parquet": "pages/index.html",
+    "view --export experiment results --rollouts 2": "experiment/index.html",
     "prompt --env household": "task",
     "sql --file turns.parquet FROM/**/turns": "g00000",
     "sql --results results FROM/**/success": "flat_grpo",

@@ -13,10 +13,9 @@ import typer
 from tests.pages.browser import Browser, find
 from tests.viewer.serving import TOKEN, served
 from turncredit.cli.view import activity_of
-from turncredit.views.viewer import rollouts
+from turncredit.views.viewer import rollouts, trail
 from turncredit.views.viewer.addresses import Addresses
 from turncredit.views.viewer.given import Given
-from turncredit.views.viewer.records import Records
 from turncredit.views.viewer.rollouts import Filter
 from turncredit.views.viewer.viewer import Viewer
 
@@ -28,20 +27,29 @@ def main(
     out: Annotated[Path, typer.Argument(help="Where the pictures go.")],
     round_: Annotated[str | None, typer.Option("--round", help="By default the first with ground truth.")] = None,
 ) -> None:
-    """Write view_experiment.png, view_round.png and view_rollout.png."""
+    """Write view_PAGE.png for each page of the viewer."""
     viewer = Viewer(Given([results]), activity_of=activity_of)
     name = results.resolve().name
     source = viewer.given.experiment(name)
-    Records(source).overview(wait=60)
+    viewer.overview(source, wait=60)
     if round_ is None:
         keys = next(source.layout.find("branches")).keys
         round_ = f"{keys['policy']}/seed{keys['seed']}/round{int(keys['round']):02d}"
-    first = rollouts.listed(source.files(round_), Filter(sort="truth", outcome="won")).rows[0]
+    files = source.files(round_)
+    won = rollouts.listed(files, Filter(sort="truth", outcome="won")).rows
+    lost = {one.group: one.rollout for one in rollouts.listed(files, Filter(outcome="lost"), size=rollouts.ALL).rows}
+    first = next((one for one in won if one.group in lost), won[0])
+    methods = rollouts.credited(files)
+    number = next(one for one in trail.numbers(source.layout) if trail.files_of(source.layout, one.path)[0])
     address = Addresses()
     pages = {
         "experiment": address.experiment(name),
         "round": address.round(name, round_, {"sort": "truth", "text": "microwave"}),
         "rollout": address.rollout(name, round_, first.group, first.rollout),
+        "group": address.group(name, round_, first.group),
+        "pair": address.pair(name, round_, first.group, lost.get(first.group, first.rollout), first.rollout),
+        "compare": address.compare(name, {"round": round_, "a": methods[0], "b": methods[-1]}),
+        "trail": address.trail(name, {key: getattr(number, key) for key in trail.NUMBER} | {"run": "1"}),
     }
     program = find()
     if program is None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,3 +145,26 @@ def test_what_an_export_needs_must_be_there(tmp_path):
 
     with pytest.raises(Absent, match="there is nothing to export yet"):
         export(Viewer(Given([tmp_path])), tmp_path / "out", rounds=[], count=1, megabytes=1)
+
+
+def test_names_of_files_and_folders_are_text(made, tmp_path):
+    table, folder = tmp_path / "<img src=x onerror=alert(1)>.parquet", tmp_path / "results" / '<b>&"x'
+    shutil.copy(made.tables.turns, table)
+    experiment(tmp_path / "results").rename(folder)
+    viewer = Viewer(Given([tmp_path / "results", table]))
+    turns = next(viewer.given.experiment(folder.name).layout.find("turns")).keys
+    round_ = f"{turns['policy']}/seed{turns['seed']}/round01"
+    pages = [
+        viewer.home(),
+        viewer.experiment(folder.name),
+        viewer.round(folder.name, round_, {}),
+        viewer.round(table.stem, "table", {}),
+        viewer.rollout(table.stem, "table", {"group": "game-1", "rollout": "game-1#0"}),
+    ]
+    table.unlink()
+    pages.append(viewer.home())
+    for text in pages:
+        assert "<img" not in text
+        assert "<b>&" not in text
+    with served(viewer) as server:
+        assert server.get(f"/experiment/{quote(folder.name)}").status == 200

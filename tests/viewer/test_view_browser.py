@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +17,8 @@ from tests.viewer.serving import TOKEN, served
 from turncredit.views.pages.formats import one_line
 from turncredit.views.report.report import report
 from turncredit.views.viewer import experiment_page, records, rollouts
+from turncredit.views.viewer import given as given_module
+from turncredit.views.viewer import viewer as viewer_module
 from turncredit.views.viewer.addresses import SCRIPTS, STYLES
 from turncredit.views.viewer.export import export
 from turncredit.views.viewer.given import Given
@@ -212,6 +215,55 @@ def test_the_curves_grow_while_the_page_is_open(own, monkeypatch):
             setTimeout(() => done(-1), 60000); look(); }})"""
         assert browser.js(grown) == before + 1
         assert browser.errors == []
+
+
+def comes(browser: Browser, condition: str) -> bool:
+    """Whether a condition in JavaScript holds within a minute."""
+    return browser.js(
+        f"""new Promise(done => {{
+            const look = () => {condition} ? done(true) : setTimeout(look, 50);
+            setTimeout(() => done(false), 60000); look(); }})"""
+    )
+
+
+def test_what_begins_and_what_is_gone_is_said_on_open_pages(own, monkeypatch):
+    monkeypatch.setattr(experiment_page, "REFRESH", 1)
+    monkeypatch.setattr(viewer_module, "REFRESH", 1)
+    monkeypatch.setattr(given_module, "AGAIN", -1.0)
+    made, viewer = own
+    second = made.results / "second"
+    shutil.copytree(made.folder, second)
+    line = "document.querySelector('#stale')"
+    with served(viewer) as server, Browser(PROGRAM) as browser:
+        browser.visit(f"{server.address}/?token={TOKEN}", loads=2)
+        assert browser.js("document.querySelectorAll('.entries li').length") == 2
+        shutil.copytree(made.folder, made.results / "third")
+        assert comes(browser, "document.querySelectorAll('.entries li').length === 3")
+        browser.press("j")
+        assert browser.js("document.activeElement.innerText").startswith("second")
+        shutil.rmtree(made.results / "third")
+        assert comes(browser, "document.querySelector('#live .problem')?.innerText.startsWith('third: ')")
+        browser.visit(f"{server.address}/experiment/second")
+        second.rename(made.results / ".away")
+        assert comes(browser, f"{line}?.innerText.includes('is gone; its pages are back when it is')")
+        (made.results / ".away").rename(second)
+        assert comes(browser, f"!{line}")
+        config = second / "config.json"
+        whole = config.read_text()
+        config.write_text(whole[:40])
+        assert comes(browser, f"{line}?.innerText.includes('config.json: not valid JSON')")
+        config.write_text(whole)
+        assert comes(browser, f"!{line}")
+    assert made.folder.is_dir()
+
+
+def test_a_page_says_when_the_viewer_has_ended(own, monkeypatch):
+    monkeypatch.setattr(experiment_page, "REFRESH", 1)
+    with Browser(PROGRAM) as browser:
+        with served(own[1]) as server:
+            browser.visit(f"{server.address}/experiment/synthetic?token={TOKEN}", loads=2)
+        assert comes(browser, "document.querySelector('#stale')?.innerText.startsWith('The viewer has ended.')")
+        assert browser.js("document.querySelectorAll('[data-run]').length") == 4
 
 
 @pytest.fixture(scope="module")

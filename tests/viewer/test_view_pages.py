@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import nonempty
 from tests.pages import pages_world
+from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.world import settled
 from turncredit.credit import METHODS, compute
@@ -29,7 +30,8 @@ from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
-from turncredit.views.viewer import books, compare, records, rollouts, sources, trail
+from turncredit.views.report.report import report
+from turncredit.views.viewer import books, compare, records, rollouts, round_views, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.rollouts import Filter
@@ -236,7 +238,7 @@ def test_sql_can_neither_write_nor_read_anything_else_and_a_mistake_is_one_line(
 
 
 def test_sql_that_takes_too_long_is_stopped(files, monkeypatch):
-    monkeypatch.setattr(rollouts, "PATIENCE", 0.3)
+    monkeypatch.setattr(round_views, "PATIENCE", 0.3)
     endless = "(SELECT count(*) FROM range(1000000000) a, range(1000000000) b) > 0"
     with pytest.raises(UserError, match="took longer than 0 seconds"):
         rollouts.listed(files, Filter(where=endless))
@@ -423,6 +425,63 @@ def test_a_half_written_configuration_is_one_line_and_comes_back(own):
     assert settled(viewer)
 
 
+def problems(text: str) -> list[str]:
+    """The lines of a page on what is wrong."""
+    return [unescape(line) for line in re.findall(r'<p class="problem" role="status">(.*?)</p>', text, flags=re.DOTALL)]
+
+
+def test_two_rounds_of_which_one_has_another_schema_are_one_line(own):
+    made, viewer = own
+    settled(viewer)
+    pq.write_table(pa.table({"x": [1]}), made.layout.path("turns", world.KEYS))
+    with pytest.raises(UserError, match=r"these rounds cannot be compared \(Binder Error: .*task_id.*\)") as caught:
+        viewer.compare("synthetic", {"a": "flat_grpo/seed0/round02", "b": "random_credit/seed0/round02"})
+    assert "\n" not in str(caught.value)
+
+
+def test_half_made_evaluations_are_a_line_and_the_rest_of_the_page_is_shown(own):
+    made, viewer = own
+    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
+    settled(viewer)
+    path = Path(made.layout.path("evals", method="flat_grpo", seed=0, round=3))
+    path.write_bytes(path.read_bytes()[:300])
+    compared = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round03", "b": "random_credit/seed0/round03"})
+    assert "Training tasks in both" in compared
+    assert "has not been evaluated" not in compared
+    number = viewer.trail("synthetic", {"table": "final", "row": "flat_grpo", "column": "final", "run": "1"})
+    assert "<h2>SQL" in number
+    assert "Made from" in number
+    where = path.relative_to(made.folder).as_posix()
+    file = viewer.trail("synthetic", {"file": where})
+    assert f"<h1>{where}</h1>" in file
+    assert "Numbers of the report made from it" in file
+    for text in (compared, number, file):
+        (line,) = problems(text)
+        assert "evals.parquet" in line or "cannot be compared" in line
+        assert "\n" not in line
+
+
+def test_a_page_of_the_list_beyond_its_end_is_the_last_one(viewer, monkeypatch):
+    monkeypatch.setattr(rollouts, "PAGE", 5)
+    last = viewer.round("synthetic", world.ROUND, {"page": "3"})
+    assert "page 3 of 3" in last
+    assert viewer.round("synthetic", world.ROUND, {"page": "7"}) == last
+    for odd in ("99999999999999999999999", "0", "-1", "x", "²"):
+        assert "page 1 of 3" in viewer.round("synthetic", world.ROUND, {"page": odd})
+
+
+def test_a_round_with_the_credit_of_one_method_has_nothing_to_compare(viewer):
+    with pytest.raises(Absent, match="flat_grpo, seed 0, round 3: credit of flat_grpo alone"):
+        viewer.compare("synthetic", {"round": "flat_grpo/seed0/round03"})
+
+
+def test_control_characters_of_an_address_are_shown_and_not_obeyed(viewer):
+    with pytest.raises(Absent) as caught:
+        viewer.trail("synthetic", {"file": "a\0\x1b[31m"})
+    text = viewer.problem(str(caught.value))
+    assert not {"\0", "\x1b"} & {*text}
+
+
 @contextmanager
 def without_privileges() -> Iterator[None]:
     """As somebody who may only read what everybody may, also where the tests run as root."""
@@ -515,9 +574,6 @@ def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
 
 
 def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path):
-    from tests.results import synthetic
-    from turncredit.views.report.report import report
-
     experiment = synthetic.experiment(("flat_grpo", "random_credit"), rounds=3, games=8)
     folder = synthetic.make(tmp_path / "results", experiment)
     report(experiment=experiment, results=folder, out=folder / "report")

@@ -41,8 +41,8 @@ def view(
     what: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A results folder, experiments' folders, or Parquet tables of turns, each with credits, branches and "
-            "labels after it. By default results."
+            help="A results folder, experiments' folders, folders of tables, or tables of turns, each with credits, "
+            "branches and labels after it. By default results."
         ),
     ] = None,
     port: Annotated[

@@ -25,7 +25,7 @@ from turncredit.errors import UserError
 from turncredit.views import sql_views
 from turncredit.views.pages.data import Book, Credit, read_book
 from turncredit.views.show.find import Files
-from turncredit.views.viewer.rollouts import MEMORY
+from turncredit.views.viewer.round_views import MEMORY
 
 #: A table with more turns is read by group: then a full colour is that of the group's credit, not of the round's.
 WHOLE = 20_000

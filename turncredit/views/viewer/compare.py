@@ -15,7 +15,7 @@ from turncredit.views import sql_views
 from turncredit.views.pages.data import FULL_COLOUR, scale_of
 from turncredit.views.pages.formats import one_line
 from turncredit.views.show.find import Files
-from turncredit.views.viewer.rollouts import MEMORY, opened
+from turncredit.views.viewer.round_views import MEMORY, opened
 
 #: Lines of each list.
 MOST = 40
@@ -117,15 +117,16 @@ def _scale(connection: duckdb.DuckDBPyConnection, method: str) -> float:
 
 
 def rounds(a: Files, b: Files) -> tuple[list[TaskDifference], int]:
-    """The tasks that both rounds have, those on which success differs most first; and how many there are."""
+    """The tasks that both rounds have, those on which success differs most first; and how many there are. UserError."""
     with sql_views.open_connection(MEMORY) as connection:
         for name, files in (("a", a), ("b", b)):
-            connection.execute(
+            _asked(
+                connection,
                 f"CREATE VIEW {name} AS SELECT task_id, min(group_id::VARCHAR) AS group_id, "
                 "any_value(family) AS family, any_value(goal) AS goal, "
                 "count(DISTINCT (group_id, rollout_id)) AS rollouts, "
                 "count(DISTINCT (group_id, rollout_id)) FILTER (success) AS won "
-                f"FROM read_parquet({sql_views.quoted(str(files.turns))}) GROUP BY task_id"
+                f"FROM read_parquet({sql_views.quoted(str(files.turns))}) GROUP BY task_id",
             )
         rows = _asked(
             connection,

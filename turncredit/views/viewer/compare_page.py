@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turncredit.config.layout import named_round, round_name
+from turncredit.errors import UserError
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import compare, rollouts
 from turncredit.views.viewer.context import Context, Query
@@ -20,7 +21,9 @@ def _methods(context: Context, name: str, query: Query) -> str:
     round_ = query["round"]
     files = context.given.source(name).files(round_)
     names = rollouts.credited(files)
-    a, b = (query.get(key) or next(iter(names[at:]), "") for at, key in enumerate("ab"))
+    if len(names) < 2:
+        raise Absent(f"{context.round_words(name, round_)}: credit of {names[0] if names else 'no method'} alone")
+    a, b = (query.get(key) or names[at] for at, key in enumerate("ab"))
     found = compare.methods(files, a, b)
 
     def turn_link(row: compare.TurnDifference) -> str | None:
@@ -56,7 +59,11 @@ def _rounds(context: Context, name: str, query: Query) -> str:
             raise Absent(f"{one}: not a round of a run that has rollouts")
     tasks, common = compare.rounds(source.files(turns_of[a]), source.files(turns_of[b]))
     one, other = named_round(a), named_round(b)
-    games = compare.evaluated(source.layout, one, other) if one and other else None
+    games, notes = None, []
+    try:
+        games = compare.evaluated(source.layout, one, other) if one and other else None
+    except UserError as error:
+        notes.append(str(error))
     differ = games.differ if games else []
     better = [sum(row[2] > row[3] for row in differ), sum(row[2] < row[3] for row in differ)]
     return _compared(
@@ -64,7 +71,7 @@ def _rounds(context: Context, name: str, query: Query) -> str:
         name,
         f"{a} and {b}",
         [],
-        [],
+        notes,
         {"a": a, "b": b, "options": options, "tasks": tasks, "common": common, "games": games, "better": better},
         group_link=lambda one, group: context.addresses.group(name, turns_of[one], group),
     )

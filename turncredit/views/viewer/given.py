@@ -139,6 +139,8 @@ class Given:
             look.problems.append(f"{path}: {(error.strerror or str(error)).lower()}")
             return
         for folder in folders:
+            if folder != path and folder.name.startswith("."):  # one that is being copied or removed
+                continue
             look.add(Experiments(folder.name, folder.resolve()), folder)
         if path not in folders:
             self._tables(look, path)

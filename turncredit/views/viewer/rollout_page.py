@@ -157,5 +157,5 @@ def _numbered(book: Book, group: str, rollout: str | None) -> int:
     for number, ids in enumerate(book.ids_R):
         if ids[0] == group and rollout in (None, ids[1]):
             return number
-    what = f"rollout {rollout} in group {group}" if rollout else f"group {group}"
+    what = f"group {group}" if rollout is None else f"rollout {rollout} in group {group}"
     raise Absent(f"{book.turns.where}: there is no {what}")

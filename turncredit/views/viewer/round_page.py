@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -27,10 +28,13 @@ def page(context: Context, name: str, round_: str, query: Query) -> str:
     method = query.get("method") or context.own_method(round_)
     files = source.files(round_, method)
     wanted = Filter.of(query)
-    number = max(0, int(query["page"]) - 1) if query.get("page", "").isdigit() else 0
     live = context.addresses.live
     size = rollouts.PAGE if live else rollouts.ALL
+    number = int(query["page"]) - 1 if re.fullmatch(r"[1-9]\d{0,8}", query.get("page", "")) else 0
     page = rollouts.listed(files, wanted, page=number, method=method, size=size)
+    if not page.rows and page.total:  # the list has become shorter
+        number = (page.total - 1) // size
+        page = rollouts.listed(files, wanted, page=number, method=method, size=size)
     method = method if method in page.methods else next(iter(page.methods), None)
     texts = None if live else rollouts.texts(files)
     link = _round_links(context, name, round_, wanted, method)

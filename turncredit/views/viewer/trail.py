@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turncredit.config.layout import Layout, Located, fill, round_name
@@ -24,7 +25,7 @@ from turncredit.errors import UserError
 from turncredit.views import sql, sql_views
 from turncredit.views.pages.formats import one_line
 from turncredit.views.redact import redacted
-from turncredit.views.viewer.rollouts import MEMORY
+from turncredit.views.viewer.round_views import MEMORY
 from turncredit.views.viewer.sources import Absent
 
 #: Levels of the graph, files on each, and rows and characters of a cell that are shown.
@@ -54,6 +55,7 @@ class Made:
     """An artifact and what made it.
 
     path     below the experiment's folder
+    rows     None where it is no table, or one that cannot be read
     turns    the name of the round whose turns it is about, or is
     more     the inputs of its job that are artifacts, by path
     """
@@ -134,9 +136,17 @@ def made(layout: Layout, one: Located) -> Made:
         config_hash=str(record.get("config_hash", "")),
         inputs={str(name): str(value) for name, value in (record.get("inputs") or {}).items()},
         turns=round_name(str(keys["policy"]), int(keys["seed"]), int(keys["round"])) if of_turns else None,
-        rows=pq.read_metadata(one.path).num_rows if table else None,
+        rows=_row_count(one.path) if table else None,
         more=_inputs(layout, one, str(record.get("stage", ""))),
     )
+
+
+def _row_count(path: Path) -> int | None:
+    """The rows of a table; None for one that cannot be read."""
+    try:
+        return pq.read_metadata(path).num_rows
+    except (OSError, pa.ArrowInvalid):
+        return None
 
 
 def _inputs(layout: Layout, one: Located, stage: str) -> list[str]:

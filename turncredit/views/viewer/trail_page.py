@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turncredit.config.stages import artifacts
+from turncredit.errors import UserError
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import trail
 from turncredit.views.viewer.context import Context, Query
@@ -16,13 +17,17 @@ def page(context: Context, name: str, query: Query) -> str:
     places = [*context.above(name), Place("numbers of the report", context.addresses.trail(name))]
     values: dict[str, Any] = dict.fromkeys(("number", "now", "run_link", "words", "names", "listed", "search"))
     values |= {"levels": [], "heading": "", "rows": []}
+    notes: list[str] = []
     if "file" in query:
         one = trail.located(layout, query["file"])
         title = query["file"]
         values |= {"levels": trail.lineage(layout, [one]), "heading": "Numbers of the report made from it"}
         values["listed"] = trail.read_from(layout, title)
         if artifacts()[one.artifact].schema is not None:
-            values["names"], values["rows"] = trail.rows_of(one)
+            try:
+                values["names"], values["rows"] = trail.rows_of(one)
+            except UserError as error:
+                notes.append(str(error))
     elif "table" in query:
         number = trail.number(layout, *(query.get(key, "") for key in trail.NUMBER))
         title = f"{number.row}: {number.column}"
@@ -31,7 +36,10 @@ def page(context: Context, name: str, query: Query) -> str:
         values |= {"number": number, "levels": trail.lineage(layout, files), "words": words}
         values["value"] = _with_interval(number)
         values["run_link"] = context.addresses.trail(name, {**at, "run": "1"}) if context.addresses.live else None
-        values["now"] = trail.asked_now(layout, number.sql) if "run" in query else None
+        try:
+            values["now"] = trail.asked_now(layout, number.sql) if "run" in query else None
+        except UserError as error:
+            notes.append(str(error))
     else:
         title, search = "Numbers of the report", query.get("text", "").strip()
         every = [one for one in trail.numbers(layout) if search.lower() in " ".join(one[:3]).lower()]
@@ -39,7 +47,7 @@ def page(context: Context, name: str, query: Query) -> str:
         places = places[:-1]
     return render(
         "trail.html.j2",
-        context.frame([*places, Place(title, None)]),
+        context.frame([*places, Place(title, None)], notes),
         title=title,
         live=context.addresses.live,
         file_link=lambda path: context.addresses.trail(name, {"file": path}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.views.pages.frame import Place, render
+from turncredit.views.terminal import visible
 from turncredit.views.viewer import compare_page, experiment_page, rollout_page, round_page, sources, trail_page
 from turncredit.views.viewer.context import REFRESH, Context, Query
 from turncredit.views.viewer.sources import Experiments
@@ -64,4 +65,4 @@ class Viewer(Context):
     def problem(self, line: str, title: str = "This page cannot be shown") -> str:
         """A page that says what is wrong."""
         places = self.home_place() or [Place("turncredit", None)]
-        return render("problem.html.j2", self.frame(places), title=title, line=line)
+        return render("problem.html.j2", self.frame(places), title=title, line=visible(line))
