@@ -233,7 +233,18 @@ class PolicyConfig(Closed):
         description="GPUs that vLLM splits the model over where a policy samples (tensor parallelism); jobs that "
         "sample ask for as many",
     )
+    sample_engines: int = Field(
+        1,
+        ge=1,
+        description="vLLM engines that share the rollouts of a job, each on sample_gpus GPUs of its own; jobs that "
+        "sample ask for as many as all take. The samples are the same, but for rounding",
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
+
+    @property
+    def sampling_gpus(self) -> int:
+        """The GPUs of a job that samples with vLLM: those of all its engines."""
+        return self.sample_engines * self.sample_gpus
 
     @model_validator(mode="after")
     def _settings_of_a_template(self) -> PolicyConfig:

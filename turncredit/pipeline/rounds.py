@@ -81,7 +81,7 @@ def _check_gpu(snakemake: Any) -> None:
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
     """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
-    store = Store(keep=True, slots=most_slots(plan, method))
+    store = Store(keep=True, slots=most_slots(plan, method), engines=plan.experiment.policy.sample_engines)
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
     again = _made_again(plan, loop.block(plan, method, seed, rounds), passing, store)

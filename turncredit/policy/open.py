@@ -23,8 +23,8 @@ from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, we
 class OpenPolicy:
     """The policy in `folder`, for everything that a stage does with one.
 
-    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`), `running` a vLLM
-    engine that other policies of this process use, too. Nothing is read before it is needed.
+    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`), `running` the
+    vLLM engines that other policies of this process use, too. Nothing is read before it is needed.
     """
 
     def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep", running: Any = None):
@@ -126,11 +126,11 @@ class OpenPolicy:
         """Whether the folder holds an adapter instead of whole weights."""
         return (self.folder / "adapter_config.json").exists()
 
-    def sampler(self, slots: int, *, longest: int | None = None, gpus: int = 1) -> Sampler:
+    def sampler(self, slots: int, *, longest: int | None = None, gpus: int = 1, engines: int = 1) -> Sampler:
         """An engine for `slots` rollouts at a time, whose samples do not depend on earlier calls.
 
         `longest` is the largest number of tokens of a context with its response, if the agent limits it; `gpus` the
-        number of GPUs that vLLM splits the model over.
+        number of GPUs that vLLM splits the model over; `engines` the number of vLLM engines that share the rollouts.
         """
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
@@ -146,6 +146,7 @@ class OpenPolicy:
             longest=longest,
             running=self.running,
             gpus=gpus,
+            engines=engines,
         )
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:

@@ -203,9 +203,20 @@ class Player:
     """Plays the games of a table with a policy and agents of one kind."""
 
     def __init__(
-        self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1, gpus: int = 1
+        self,
+        policy: OpenPolicy,
+        agent: AgentSlice,
+        games: Games,
+        slots: int,
+        *,
+        processes: int = 1,
+        gpus: int = 1,
+        engines: int = 1,
     ):
-        """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here, on `gpus`."""
+        """`slots` rollouts at a time, divided among `processes`; a single process opens the policy's sampler here.
+
+        With vLLM that is `engines` engines, each on as many `gpus`.
+        """
         self.agent = agents.load(agent.name)
         self.games, self._policy = games.with_trials(self.agent.trials_of(agent.settings)), policy
         self._slots, self._processes = slots, processes
@@ -216,7 +227,9 @@ class Player:
         self._longest = None if prompt is None else prompt + self.max_new
         #: tokens that a context may have before a response
         self.room = None if policy.positions is None else policy.positions - self.max_new
-        self._sampler = policy.sampler(slots, longest=self._longest, gpus=gpus) if processes == 1 else None
+        self._sampler = None
+        if processes == 1:
+            self._sampler = policy.sampler(slots, longest=self._longest, gpus=gpus, engines=engines)
 
     @property
     def turn_columns(self) -> Mapping[str, pa.DataType]:
@@ -308,6 +321,14 @@ class Player:
         finally:
             self.games.close_each([rollout.env for _, rollout in active])
 
+    def seat(self, slot: int, start: Start) -> ActiveRollout:
+        """A rollout in a slot of the engine, before its first observation."""
+        return ActiveRollout(slot, start, self)
+
+    def decode(self, response: Response) -> str:
+        """The text of a response."""
+        return self._tokenizer.decode(response.ids)
+
     def _begin(self, rollouts: Sequence[ActiveRollout]) -> None:
         fresh = [rollout for rollout in rollouts if rollout.played.start.checkpoint is None]
         for rollout, observation in zip(fresh, self.games.each([one.env for one in fresh], "reset"), strict=True):
@@ -317,27 +338,6 @@ class Player:
                 rollout.continue_from(rollout.played.start.checkpoint)
 
 
-def shares(starts: Sequence[Start], processes: int) -> list[range]:
-    """`starts` cut into at most `processes` parts of about the same size.
-
-    Cuts are moved to the nearby end of a group (or of one checkpoint's continuations), so that a context with which
-    def seat(self, slot: int, start: Start) -> ActiveRollout:
-        """A rollout in a slot of the engine, before its first observation."""
-        return ActiveRollout(slot, start, self)
-
-    def decode(self, response: Response) -> str:
-        """The text of a response."""
-        return self._tokenizer.decode(response.ids)
-
-    several rollouts begin is read once.
-    """
-    count = len(starts)
-    whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]
-    edges = [0]
-    for part in range(1, processes):
-        even = round(part * count / processes)
-        near = min(whole, key=lambda at: abs(at - even), default=even)
-        edges.append(near if abs(near - even) * 8 * processes <= count else even)
 class WhenReady:
     """Plays rollouts that do not wait for each other, with an engine that answers in any order.
 
@@ -413,6 +413,19 @@ class WhenReady:
         self._asked += 1
 
 
+def shares(starts: Sequence[Start], processes: int) -> list[range]:
+    """`starts` cut into at most `processes` parts of about the same size.
+
+    Cuts are moved to the nearby end of a group (or of one checkpoint's continuations), so that a context with which
+    several rollouts begin is read once.
+    """
+    count = len(starts)
+    whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]
+    edges = [0]
+    for part in range(1, processes):
+        even = round(part * count / processes)
+        near = min(whole, key=lambda at: abs(at - even), default=even)
+        edges.append(near if abs(near - even) * 8 * processes <= count else even)
     edges.append(count)
     return [range(low, high) for low, high in pairwise(sorted(set(edges))) if low < high]
 
