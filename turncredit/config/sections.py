@@ -212,7 +212,11 @@ class PolicyConfig(Closed):
         "thinks before it answers",
     )
     lora: LoraConfig | None = None
-    dtype: Dtype = Field("float32", description="type that a policy samples and computes in, also in training")
+    dtype: Dtype = Field(
+        "float32",
+        description="type that a policy samples and computes in, also in training; with bfloat16 a GPU multiplies "
+        "float32 matrices, such as adapters, in TF32",
+    )
     train_dtype: Dtype = Field(
         "float32",
         description="type in which whole weights are trained and saved; bfloat16: with stochastic rounding, to save "

@@ -16,7 +16,7 @@ from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.fsdp import FsdpMasters
 from turncredit.policy.masters import Masters
-from turncredit.policy.sampling import Sampler, device
+from turncredit.policy.sampling import Sampler, device, multiply_float32_for
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
 
 
@@ -62,6 +62,7 @@ class OpenPolicy:
 
         Without an adapter both are the same model in memory, so the caller sets `.train()` or `.eval()`.
         """
+        multiply_float32_for(self.dtype)
         key = trainable and self.adapted
         if key not in self._models:
             self.verify()
@@ -95,6 +96,7 @@ class OpenPolicy:
             return prepared(models.load_model(self.folder, dtype=dtype, trainable=self.adapted))
 
         self.verify()
+        multiply_float32_for(self.dtype)
         if fsdp:
             return FsdpMasters(load, self.dtype)
         if dtype == self.dtype:
@@ -132,6 +134,7 @@ class OpenPolicy:
         `longest` is the largest number of tokens of a context with its response, if the agent limits it; `gpus` the
         number of GPUs that vLLM splits the model over; `engines` the number of vLLM engines that share the rollouts.
         """
+        multiply_float32_for(self.dtype)
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
