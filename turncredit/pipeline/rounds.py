@@ -105,6 +105,8 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
 def most_slots(plan: Plan, method: str) -> int:
     """The most rollouts at a time that a round of the method plays: an engine starts once, with room for all."""
     rollout = plan.experiment.section_for(method, "rollout")
+    if any(one.policy == "samples" and one.needed(plan, method) for one in stages.stages_in("signal")):
+        return rollout.slots  # continuations or forks of the rollouts, of which there are many
     return min(rollout.slots, max(rollout.tasks * rollout.group_size, plan.experiment.eval.games))
 
 

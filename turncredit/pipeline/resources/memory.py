@@ -151,7 +151,7 @@ def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
     """Weights and caches of an engine, or of all that share a job's rollouts on the CPU; of one of vLLM's engines."""
     policy, rollout = experiment.policy, experiment.rollout
     slots = rollout.slots
-    if stage not in ("continuations", "branch"):
+    if stage not in ("continuations", "forks", "branch"):
         slots = min(slots, max(rollout.tasks * rollout.group_size, experiment.eval.games))
     length = contexts(experiment, model)
     weights = _weights(experiment, model)
