@@ -52,6 +52,14 @@ def main():
                 contexts[i] += prompts[i] + response.ids
                 logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
         results.append([contexts, logprobs])
+        asked = [Request(i, ids, True, draws[i]) for i, ids in enumerate(prompts)]
+        together, apart = [response.ids for response in engine.sample(asked, 1.0, 6)], {}
+        for request in asked[::-1]:  # the next one goes out while the one before is sampled
+            engine.submit(request, 1.0, 6)
+            apart |= {slot: response.ids for slot, response in engine.answered(wait=False)}
+        while len(apart) < len(asked):
+            apart |= {slot: response.ids for slot, response in engine.answered(wait=True)}
+        assert [apart[slot] for slot in range(len(prompts))] == together
         running.sleep()
     print("RESULT" + json.dumps([results, len(starts)]))
 
