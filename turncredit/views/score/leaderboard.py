@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from turncredit.audit.score.card import SIZE
@@ -63,41 +65,54 @@ def markdown(board: Leaderboard) -> str:
     lines = [
         "# Leaderboard: credit methods on exact worlds",
         "",
-        "Written by `turncredit score --all --markdown docs/leaderboard.md`; [score](score.md) says how to read it.",
-        f"Each number is over the exact worlds, for groups of {SIZE}, with {settings.rollouts:,} rollouts drawn in",
-        f"each (seed {settings.seed}). Ordered by the mean cosine. A high place is no promise of a gain in training.",
+        "After this page you know how every method does where the truth is known ([how to read it](score.md)).",
+        "",
+        "    turncredit score --all --markdown docs/leaderboard.md      # writes this page",
+        "",
+        f"Exact worlds, groups of {SIZE}, {settings.rollouts:,} rollouts drawn in each world (seed {settings.seed}).",
+        "Ordered by the mean cosine. A high place is no promise of a gain in training.",
         "",
         f"| method | {' | '.join(COLUMNS)} |",
         f"|---|{''.join('---|' if name in TEXTS else '---:|' for name in COLUMNS)}",
         *(f"| {_name(one)} | {' | '.join(cells(one))} |" for one in board.scored),
         "",
         *(f"- *{name}*: {meaning}." for name, meaning in COLUMNS.items()),
-        "- *italics*: a bound, which could not be used in a real environment.",
+        "- *italics*: a [reference](methods/bounds.md), which could not be used in a real environment.",
         "",
         "## Do these numbers predict gains?",
         "",
         verdict(found),
         "",
-        "Spearman's correlation over families of methods (one method each, no bounds), 95% by Bonett and Wright, p by",
-        "permutation. The sign is such that + is good. The gains' own errors are not in the intervals.",
+        "Spearman's correlation over families of methods (one method each, no references), 95% by Bonett and Wright, p",
+        "by permutation, and the number of families. + is good. The gains' own errors are not in the intervals.",
         "",
-        "| number | setting | correlation | 95% | p | families |",
-        "|---|---|---:|---:|---:|---:|",
-        *(_worth_row(one) for one in found),
+        *_worth_table(found),
         "",
         "## Not scored here",
         "",
-        "| method | why |",
-        "|---|---|",
-        *(f"| `{method.name}` | {reason} |" for method, reason in board.left_out),
+        *(f"- {reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in _by_reason(board).items()),
         "",
     ]
     return "\n".join(lines)
 
 
-def _worth_row(one: Worth) -> str:
-    interval = f"{two(one.low)} to {two(one.high)}"
-    return f"| {one.part} | {one.setting} | {two(one.rho)} | {interval} | {one.p:.2f} | {one.families} |"
+def _worth_table(found: Sequence[Worth]) -> list[str]:
+    """A row for each number, a column for each setting."""
+    by_part: dict[str, dict[str, str]] = {}
+    for one in found:
+        text = f"{two(one.rho)} ({two(one.low)} to {two(one.high)}), p {one.p:.2f}, {one.families}"
+        by_part.setdefault(one.part, {})[one.setting] = text
+    settings = list(dict.fromkeys(one.setting for one in found))
+    rows = (f"| {part} | {' | '.join(of.get(one, '') for one in settings)} |" for part, of in by_part.items())
+    return [f"| number | {' | '.join(settings)} |", f"|---|{'---|' * len(settings)}", *rows]
+
+
+def _by_reason(board: Leaderboard) -> dict[str, list[str]]:
+    """The methods that were not scored, by the reason."""
+    names: dict[str, list[str]] = {}
+    for method, reason in board.left_out:
+        names.setdefault(reason, []).append(f"`{method.name}`")
+    return names
 
 
 def _name(one: Scored) -> str:
