@@ -75,7 +75,7 @@ def _cell(value: object) -> str:
 def columns() -> str:
     """The columns of an imported table, with what they hold."""
     lines = [
-        "The table that `turncredit import` writes. Columns that the file has nothing for are left out. `?`: may be null.",
+        "`turncredit import` writes these columns, but for those that the file has nothing for. `?`: may be null.",
         "",
     ]
     lines += ["| column | type | |", "|---|---|---|"]
