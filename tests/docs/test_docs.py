@@ -39,7 +39,7 @@ COMMANDS = pages.commands()
 QUERIES = [c for c in COMMANDS if c.words[:2] == ("turncredit", "sql") and len(c.words) > 2 and "..." not in c.words[2]]
 #: Options of other programs, and configuration files of the reader's own, that pages name.
 FOREIGN_OPTIONS = {"--reasoning-parser", "--structured-outputs-config", "--gpus", "--gres", "--qos"}  # vLLM's, sbatch's
-PLACEHOLDERS = {"config/mine.yaml", "config/paper/NAME.yaml"}
+PLACEHOLDERS = {"config/mine.yaml", "config/NAME.yaml"}
 TARGETS = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
