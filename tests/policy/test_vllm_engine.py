@@ -365,6 +365,17 @@ def test_only_an_engine_that_is_kept_on_a_gpu_learns_to_sleep(world, engines, mo
     assert [engine.settings["enable_sleep_mode"] for engine in engines] == [False, False, True, False]
 
 
+def test_on_the_cpu_a_prompt_is_read_at_once_however_long_it_is(world, engines, monkeypatch):
+    """vLLM 0.32 ends with "CPU Generator does not use offset" where it reads a prompt with a seed in parts."""
+    for gpu in (False, True):
+        monkeypatch.setattr(vllm, "_has_gpu", lambda gpu=gpu: gpu)
+        sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
+    on_cpu, on_gpu = (engine.settings for engine in engines)
+    assert on_cpu["enable_chunked_prefill"] is False
+    assert on_cpu["max_num_batched_tokens"] >= on_cpu["max_model_len"]
+    assert not {"enable_chunked_prefill", "max_num_batched_tokens"} & on_gpu.keys()
+
+
 def test_without_vllm_the_error_says_what_to_do(world):
     if __import__("importlib").util.find_spec("vllm"):
         pytest.skip("vllm is installed here")

@@ -19,6 +19,9 @@ from turncredit.errors import UserError
 from turncredit.policy.sampling import Request, Response, free_memory, sampled
 from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 
+#: Tokens of prompts that vLLM reads at a time on a CPU, its own default, or one prompt's if that is longer.
+READ_AT_ONCE = 4096
+
 
 class Engine:
     """A vLLM engine that the stages of one process use one after another: it starts once.
@@ -135,6 +138,10 @@ class Form(NamedTuple):
 def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
     from vllm import LLM
 
+    # A prompt that is read in parts takes back what its generator has drawn meanwhile, and generators on the CPU cannot
+    # ("CPU Generator does not use offset", vllm/v1/worker/gpu_model_runner.py, _bookkeeping_sync).
+    at_once = max(form.length, form.slots, READ_AT_ONCE)
+    whole: dict[str, Any] = {"enable_chunked_prefill": False, "max_num_batched_tokens": at_once}
     return LLM(
         str(weights),
         dtype=form.dtype,
@@ -149,6 +156,7 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
         logprobs_mode="processed_logprobs",
         enforce_eager=not _has_gpu(),
         enable_sleep_mode=sleeps,
+        **({} if _has_gpu() else whole),
     )
 
 
@@ -185,7 +193,11 @@ class Vllm:
         self._slots: dict[str, int] = {}  # of the requests that are unanswered, by their names
 
     def submit(self, request: Request, temperature: float, max_new: int) -> None:
-        """Take a request; its seed alone decides what is drawn, not what else the engine does."""
+        """Take a request. What is drawn follows from its seed, not from what else the engine does.
+
+        Model Runner V2, on GPUs, draws a token by hashing seed and position (vllm/v1/worker/gpu/sample/gumbel.py). V1
+        has a generator for each request.
+        """
         from vllm import SamplingParams
         from vllm.inputs import tokens_input
         from vllm.sampling_params import RequestOutputKind
