@@ -111,15 +111,14 @@ class Given:
     def _look(self) -> _Look:
         look = _Look()
         for path in self._paths:
-            if path.is_dir():
-                self._folder(look, path)
-            elif path.exists():
-                self._file(look, path)
-            elif path not in self._seen.values():
-                line = "no such folder; run an experiment first, or give the folder of its results"
-                look.mistakes.append(f"{path}: {'no such file' if path.suffix == '.parquet' else line}")
+            try:
+                self._path(look, path)
+            except OSError as error:
+                look.problems.append(f"{path}: {(error.strerror or str(error)).lower()}")
         look.problems += [
-            _gone(name, path) for name, path in self._seen.items() if name not in look.found and not path.exists()
+            _gone(name, path)
+            for name, path in self._seen.items()
+            if name not in look.found and not os.path.exists(path)
         ]
         self._seen |= {
             name: source.folder if isinstance(source, Experiments) else source.about.turns
@@ -127,17 +126,23 @@ class Given:
         }
         return look
 
+    def _path(self, look: _Look, path: Path) -> None:
+        if path.is_dir():
+            self._folder(look, path)
+        elif path.exists():
+            self._file(look, path)
+        elif path.resolve() not in self._seen.values():
+            line = "no such folder; run an experiment first, or give the folder of its results"
+            look.mistakes.append(f"{path}: {'no such file' if path.suffix == '.parquet' else line}")
+
     def _folder(self, look: _Look, path: Path) -> None:
         """The experiments in a folder, and the tables directly in it."""
         before = len(look.found)
+        os.listdir(path)  # says so where it may not be read; a search in it finds nothing
         try:
-            os.listdir(path)
             folders = experiment_folders(path)
         except UserError:  # none yet
             folders = []
-        except OSError as error:
-            look.problems.append(f"{path}: {(error.strerror or str(error)).lower()}")
-            return
         for folder in folders:
             if folder != path and folder.name.startswith("."):  # one that is being copied or removed
                 continue

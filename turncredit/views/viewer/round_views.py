@@ -1,0 +1,100 @@
+"""The tables of a round as DuckDB views, which read nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from turncredit.data import tables
+from turncredit.errors import UserError
+from turncredit.views import sql_views
+from turncredit.views.show.find import Files
+from turncredit.views.sql import one_line
+
+#: Memory and seconds that a query may use.
+MEMORY, PATIENCE = "192MB", 10.0
+VIEWS = ("rollouts", "turns", "credits", "branches", "labels")
+
+
+@contextmanager
+def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyConnection, set[str]]]:
+    """A connection with the views `VIEWS` of a round, that reads these files and nothing else; the turns' columns.
+
+    Raises UserError if the turns cannot be read. Any other file that cannot be read adds a line to `problems`.
+    """
+    connection = sql_views.open_connection(MEMORY)
+    timer = threading.Timer(PATIENCE, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        columns = _columns(files.turns)
+        absent = [name for name in (*tables.KEYS, "reward") if name not in columns]
+        if absent:
+            raise UserError(f"{files.turns}: a table of turns needs the column '{absent[0]}', which is missing")
+        about = {
+            "credits": [(path, path.stem) for path in files.credits],
+            "branches": [(files.branches, "")] if files.branches else [],
+            "labels": [(path, path.stem) for path in files.labels],
+        }
+        reads = [files.turns]
+        connection.execute(
+            f"CREATE VIEW turns AS SELECT * FROM read_parquet({sql_views.quoted(str(files.turns))}, "
+            "file_row_number = true)"
+        )
+        for view, given in about.items():
+            parts = []
+            for path, name in given:
+                try:
+                    parts.append(_part(path, view, name))
+                    reads.append(path)
+                except (UserError, OSError) as error:
+                    problems.append(str(error))
+            if parts:
+                connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
+        connection.execute(f"CREATE VIEW rollouts AS {_rollouts(columns)}")
+        sql_views.restrict(connection, [], reads)
+        yield connection, columns
+    except duckdb.InterruptException:
+        raise UserError(f"the query took longer than {PATIENCE:.0f} seconds and was stopped; ask for less") from None
+    except duckdb.Error as error:
+        raise UserError(f"{files.turns}: {one_line(str(error), VIEWS)}") from None
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _columns(path: Path) -> set[str]:
+    tables.metadata(path)  # says what is wrong with a file that cannot be read
+    return set(pq.read_schema(path).names)
+
+
+def _part(path: Path, view: str, name: str) -> str:
+    columns = _columns(path)
+    wanted = {"credits": "advantage", "branches": "advantage_true", "labels": "group_id"}[view]
+    if wanted not in columns:
+        raise UserError(f"{path}: no column '{wanted}', so it is not a table of {view}; it is left out")
+    named = {"credits": "method", "labels": "judge"}.get(view)
+    added = f"{sql_views.quoted(name)} AS {named}, " if named and named not in columns else ""
+    return f"SELECT {added}* FROM read_parquet({sql_views.quoted(str(path))})"
+
+
+def _rollouts(columns: set[str]) -> str:
+    """The view `rollouts`: one row for each, from its turns."""
+    success = "coalesce(bool_or(success), false)" if "success" in columns else "coalesce(sum(reward), 0) > 0"
+    parts = {
+        "success": success,
+        "turns": "count(*)",
+        '"return"': "sum(reward)",
+        "invalid": "avg((NOT valid)::INT)" if "valid" in columns else "NULL::DOUBLE",
+        "family": "any_value(family)" if "family" in columns else "NULL::VARCHAR",
+        "goal": "arg_min(goal, turn)" if "goal" in columns else "NULL::VARCHAR",
+        '"order"': "min(file_row_number)",
+    }
+    text = ", ".join(f"{sql} AS {name}" for name, sql in parts.items())
+    ids = "group_id::VARCHAR AS group_id, rollout_id::VARCHAR AS rollout_id"
+    return f"SELECT {ids}, {text} FROM turns GROUP BY group_id, rollout_id"
