@@ -19,10 +19,14 @@ import numpy as np
 from turncredit.audit.score.card import Summary
 from turncredit.audit.score.leaderboard import Scored
 from turncredit.credit.parts.baselines import BASELINE
+from turncredit.stats.levels import LEVEL, holm
 from turncredit.stats.rank_correlation import FEWEST_POINTS, spearman
 
 #: The numbers whose worth is asked, and -1 where less is better. What is paid for going on counts by its size.
-PARTS = {"rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1}
+PARTS = {
+    "rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1,
+    "real_rank": 1, "real_sign": 1, "real_top": 1, "real_alignment": 1,
+}  # fmt: skip
 
 
 class Gain(NamedTuple):
@@ -34,7 +38,12 @@ class Gain(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Spearman's correlation of a part with the gains of one setting, over families of methods."""
+    """What a part says of the gains of one setting, over families of methods.
+
+    rho, low, high, p   Spearman's correlation with its interval
+    right               families whose gain has the sign that the others predict (`signs_right`)
+    most                families with the more frequent sign: right without looking at the part
+    """
 
     part: str
     setting: str
@@ -43,6 +52,8 @@ class Worth(NamedTuple):
     high: float
     p: float
     families: int
+    right: int
+    most: int
 
 
 @cache
@@ -65,8 +76,30 @@ def worth(scored: Sequence[Scored]) -> list[Worth]:
             if len(heads) >= FEWEST_POINTS:
                 x = np.array([sign * _value(one.summary, part) for one in heads])
                 y = np.array([gain[one.method.name].value for one in heads])
-                out.append(Worth(part, setting, *spearman(x, y), len(heads)))
+                signs = signs_right(x, y), max(int((y > 0).sum()), int((y <= 0).sum()))
+                out.append(Worth(part, setting, *spearman(x, y), len(heads), *signs))
     return out
+
+
+def signs_right(x: np.ndarray, y: np.ndarray) -> int:
+    """How many y have the sign that is predicted from x, each with a rule found on the others.
+
+    The rule is "above a threshold the gain is positive": the threshold between two neighbouring x that is right most
+    often, the lowest one of equals. That more x is better is given, not found.
+    """
+    everyone = np.arange(len(x))
+    return sum(
+        bool((x[one] > _threshold(x[others], y[others])) == (y[one] > 0))
+        for one in everyone
+        for others in [everyone != one]
+    )
+
+
+def _threshold(x: np.ndarray, y: np.ndarray) -> float:
+    places = np.unique(x)
+    between = np.concatenate([[-np.inf], (places[1:] + places[:-1]) / 2, [np.inf]])
+    right = [int(((x > place) == (y > 0)).sum()) for place in between]
+    return float(between[int(np.argmax(right))])
 
 
 def _heads(scored: Iterable[Scored]) -> list[Scored]:
@@ -88,10 +121,17 @@ def _value(summary: Summary, part: str) -> float:
 
 def verdict(found: Sequence[Worth]) -> str:
     """In one sentence, which parts predict gains."""
-    clear = [one for one in found if one.low > 0]
     if not found:
         return "Too few of these families were trained to say what the numbers are worth."
+    corrected = holm({f"{one.part} in {one.setting}": one.p for one in found})
+    clear = [f"{one.part} in {one.setting}" for one in found if one.low > 0]
+    shown = [name for name in clear if corrected[name] < 1 - LEVEL]
+    rho = {f"{one.part} in {one.setting}": f"{one.rho:+.2f}" for one in found}
+    if shown:
+        named = ", ".join(f"{name} ({rho[name]})" for name in shown)
+        return f"Shown to predict gains, with p corrected for {len(found)} correlations (Holm): {named}."
+    none = f"None of the {len({one.part for one in found})} numbers is shown to predict gains in training."
     if not clear:
-        return f"None of the {len({one.part for one in found})} numbers is shown to predict gains in training."
-    named = ", ".join(f"{one.part} in {one.setting} ({one.rho:+.2f})" for one in clear)
-    return f"Correlations with gains whose interval is above zero, of {len(found)}: {named}."
+        return none
+    named = ", ".join(f"{name} ({rho[name]}, p {corrected[name]:.2f})" for name in clear)
+    return f"{none} With an interval above zero: {named}; p is corrected for {len(found)} correlations (Holm)."
