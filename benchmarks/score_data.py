@@ -153,11 +153,16 @@ def _part(layout: Layout, experiment: Experiment, branched: Located) -> Packed:
         ]
         if found := [one for one in found if one is not None]:
             rows[kind] = _rounded(pa.concat_tables(found, promote_options="default"))
-    made = tables.metadata(branched.path)
-    about = {
-        "name": name,
+    return Packed({"name": name, **_about(experiment, branched, turns, branches)}, rows)
+
+
+def _about(experiment: Experiment, branched: Located, turns: pa.Table, branches: pa.Table) -> dict[str, Any]:
+    """What `set.json` says of a part."""
+    policy, seed, round = (branched.keys[key] for key in ("policy", "seed", "round"))
+    count = branches.column("continuations")
+    return {
         "world": experiment.env.name,
-        "policy": f"flat GRPO, round {round}, SFT seed {experiment.sft.seed}",
+        "policy": f"{policy}, round {round}, seed {seed}; SFT seed {experiment.sft.seed}",
         "experiment": experiment.experiment,
         "round": round,
         "success": _success(turns),
@@ -165,15 +170,11 @@ def _part(layout: Layout, experiment: Experiment, branched: Located) -> Packed:
         "rollouts": len(pc.unique(turns.column("rollout_id"))),
         "turns": len(turns),
         "turns_with_truth": len(branches),
-        "continuations": [
-            pc.min(branches.column("continuations")).as_py(),
-            pc.max(branches.column("continuations")).as_py(),
-        ],
+        "continuations": [pc.min(count).as_py(), pc.max(count).as_py()],
         "temperature": turns.column("temperature")[0].as_py(),
         "created_by": turns.column("created_by")[0].as_py(),
-        "inputs": made.get("inputs", {}),
+        "inputs": tables.metadata(branched.path).get("inputs", {}),
     }
-    return Packed(about, rows)
 
 
 def _selected(table: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -40,7 +40,7 @@ def agreements(rows: Sequence[tuple[str, Agreement]]) -> Markup:
         y = 18 + STEP * place
         parts.append(_text(LEFT, y + 4, name, "end"))
         if isfinite(number.low):
-            parts.append(_line(_x(number.low), y, _x(number.high), y, "zero"))
+            parts.append(_line(_x(number.low), y, _x(number.high), y, "e"))
         if isfinite(number.ceiling):
             parts.append(f'<rect class="w" x="{_x(number.ceiling) - 1.5:.1f}" y="{y - 8}" width="3" height="16"/>')
         if isfinite(number.value):
