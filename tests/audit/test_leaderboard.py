@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import nonempty
-from turncredit.audit.score.card import Summary, score, summarise
+from turncredit.audit.score.card import Card, Summary, score, summarise
 from turncredit.audit.score.leaderboard import Scored, leaderboard
 from turncredit.audit.score.rollout_set import built_in
 from turncredit.audit.score.running import can_score
@@ -96,6 +96,10 @@ def test_gains_are_those_of_the_result_pages():
         assert {name: gain for name, gain in gains()[setting].items() if name != BASELINE} == listed
 
 
+#: A card without anything that was measured.
+BARE = Card("none", "", (), (), None, None, rollouts=0, seed=0, density=0.5)
+
+
 def summary(**numbers: float) -> Summary:
     return Summary(**{**dict.fromkeys(Summary._fields, 0.0), "where": "early", **numbers})
 
@@ -104,7 +108,7 @@ def scored(part: str, order: int) -> list[Scored]:
     """The families of household 1 with a part that follows their gain (order 1) or runs against it (-1)."""
     gain = gains()["household 1"]
     return [
-        Scored(METHODS[name], None, summary(**{part: order * gain[name].value}))
+        Scored(METHODS[name], BARE, summary(**{part: order * gain[name].value}))
         for name in ("flat_grpo", "rloo", "reinforce_pp", "gigpo", "hgpo", "scpo", "step_grpo", "oracle_progress")
     ]
 

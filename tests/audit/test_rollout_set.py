@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,10 @@ from tests.audit import small_set
 from tests.helpers import nonempty
 from tests.helpers import turncredit as run
 from turncredit.audit.score import rollout_set
-from turncredit.audit.score.agreement import MEASURES, score_rollouts
-from turncredit.audit.score.card import as_json, full_card, score, summarise
-from turncredit.audit.score.leaderboard import leaderboard
-from turncredit.audit.score.worth import signs_right
+from turncredit.audit.score.agreement import MEASURES, Agreement, score_rollouts
+from turncredit.audit.score.card import Card, as_json, full_card, score, summarise
+from turncredit.audit.score.leaderboard import Scored, leaderboard
+from turncredit.audit.score.worth import gains, signs_right, worth
 from turncredit.config.layout import Layout
 from turncredit.credit import METHODS, resolve
 from turncredit.data import tables
@@ -331,11 +332,27 @@ def test_the_leaderboard_has_methods_that_only_the_set_can_score(small):
     text, page = markdown(board), leaderboard_page(board)
     assert "## On recorded rollouts" in text
     assert "| A* |" in text
+    assert "| repair 0.00, refused 0.00 |" in text
     assert text.index("| `triage` |") > text.index("## On recorded rollouts")
     assert 'href="#triage"' in page
 
 
 # ------------------------------------------------------------------ what it is worth
+
+
+def test_a_setting_is_compared_with_the_recorded_rollouts_of_its_world(small):
+    found = score_rollouts(METHODS["gigpo"], small)
+    board = []
+    for name in ("flat_grpo", "rloo", "gigpo", "hgpo", "scpo", "step_grpo"):
+        gain = gains()["household 1"][name].value
+        parts = (
+            replace(found.parts[0], world="household", rank=Agreement(gain, 0, 0, 1)),
+            replace(found.parts[1], world="sokoban", rank=Agreement(-3 * gain, 0, 0, 1)),
+        )
+        card = Card(name, "", (), (), None, None, 0, 0, 0.5, "lacks it", replace(found, parts=parts))
+        board.append(Scored(METHODS[name], card, summarise(card, card)))
+    one = next(one for one in worth(board) if (one.part, one.setting) == ("real_rank", "household 1"))
+    assert one.rho == pytest.approx(1)
 
 
 def test_signs_are_predicted_from_the_other_families():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.audit.score.card import Summary
+from turncredit.audit.score.agreement import RolloutScore
 from turncredit.audit.score.leaderboard import Scored
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats.levels import LEVEL, holm
@@ -27,6 +27,10 @@ PARTS = {
     "rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1,
     "real_rank": 1, "real_sign": 1, "real_top": 1, "real_alignment": 1,
 }  # fmt: skip
+
+
+#: What the names of those on recorded rollouts begin with.
+RECORDED = "real_"
 
 
 class Gain(NamedTuple):
@@ -72,9 +76,9 @@ def worth(scored: Sequence[Scored]) -> list[Worth]:
     out = []
     for part, sign in PARTS.items():
         for setting, gain in gains().items():
-            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one.summary, part)))
+            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one, part, setting)))
             if len(heads) >= FEWEST_POINTS:
-                x = np.array([sign * _value(one.summary, part) for one in heads])
+                x = np.array([sign * _value(one, part, setting) for one in heads])
                 y = np.array([gain[one.method.name].value for one in heads])
                 signs = signs_right(x, y), max(int((y > 0).sum()), int((y <= 0).sum()))
                 out.append(Worth(part, setting, *spearman(x, y), len(heads), *signs))
@@ -112,8 +116,16 @@ def _heads(scored: Iterable[Scored]) -> list[Scored]:
     return list(heads.values())
 
 
-def _value(summary: Summary, part: str) -> float:
-    value = float(getattr(summary, part))
+def _value(one: Scored, part: str, setting: str) -> float:
+    """The number of a method; on recorded rollouts in the setting's world, where the set has it."""
+    value = float(getattr(one.summary, part))
+    found = one.card.recorded
+    if part.startswith(RECORDED) and isinstance(found, RolloutScore):
+        name = part.removeprefix(RECORDED)
+        of_world = [
+            getattr(each, name).value for each in found.parts if each.world == setting.split(maxsplit=1)[0].lower()
+        ]
+        return float(np.mean(of_world)) if of_world else value
     if part == "going_on":
         return abs(value)
     return 1e9 if part == "noise" and value == np.inf else value  # the last rank

@@ -30,6 +30,7 @@ COLUMNS = {
 #: Headings of `recorded_cells`, in its order, and what each says.
 RECORDED = {
     "rank": "rank correlation of credit and A* within rollouts, mean over parts, with its 95% interval over tasks",
+    "rank by world": "the same over the parts of each world",
     "sign": "share of turns with |A*| above its error whose credit has the right sign",
     "top": "share of rollouts whose decisive turn stands out most",
     "alignment": "cosine of credit and A* over turns; knowing who won counts here",
@@ -39,7 +40,7 @@ RECORDED = {
     "gains": COLUMNS["gains"],
 }
 #: The columns that hold words.
-TEXTS = ("worst", "gains")
+TEXTS = ("worst", "rank by world", "gains")
 
 
 def cells(one: Scored) -> list[str]:
@@ -60,8 +61,17 @@ def recorded_cells(one: Scored) -> list[str]:
         f"{100 * sum(getattr(part, name).credit for part in found.parts) / len(found.parts):.0f}%"
         for name in ("between", "by_turn")
     )
-    numbers = (within(found.rank), share(found.sign.value), share(found.top.value), two(found.alignment.value))
+    ranks = within(found.rank), _by_world(found, "value")
+    numbers = (*ranks, share(found.sign.value), share(found.top.value), two(found.alignment.value))
     return [*numbers, between, by_turn, str(len(found.parts)), _gains(one.method.name)]
+
+
+def _by_world(found: RolloutScore, number: str) -> str:
+    """The mean `value` or `ceiling` of the rank correlation in each world."""
+    of_world: dict[str, list[float]] = {}
+    for part in found.parts:
+        of_world.setdefault(part.world, []).append(getattr(part.rank, number))
+    return ", ".join(f"{world} {two(sum(values) / len(values))}" for world, values in of_world.items())
 
 
 def _truth_cells(found: RolloutScore) -> list[str]:
@@ -72,6 +82,7 @@ def _truth_cells(found: RolloutScore) -> list[str]:
     )
     ceilings = (
         two(found.rank.ceiling),
+        _by_world(found, "ceiling"),
         share(found.sign.ceiling),
         share(found.top.ceiling),
         two(found.alignment.ceiling),
@@ -129,8 +140,8 @@ def markdown(board: Leaderboard) -> str:
         "",
         "Spearman's correlation over families of methods (one method each, no bounds), 95% by Bonett and Wright, p by",
         "permutation. The sign is such that + is good. The gains' own errors are not in the intervals. `real_` is on",
-        "recorded rollouts. *signs*: families whose gain has the sign that a threshold found on the other families",
-        "predicts; in brackets, what is right if all have the more frequent sign.",
+        "recorded rollouts of the same world. *signs*: families whose gain has the sign that a threshold found on the",
+        "other families predicts; in brackets, what is right if all have the more frequent sign.",
         "",
         "| number | setting | correlation | 95% | p | families | signs |",
         "|---|---|---:|---:|---:|---:|---|",
