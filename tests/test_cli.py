@@ -84,6 +84,11 @@ def test_the_version_is_printed_with_the_commit_in_a_checkout():
     assert re.fullmatch(rf"turncredit {re.escape(__version__)}{commit}\n", turncredit("--version").stdout)
 
 
+def test_the_command_runs_as_a_module_too():
+    done = subprocess.run([sys.executable, "-m", "turncredit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == turncredit("--version").stdout
+
+
 def test_the_version_of_an_installation_from_a_repository_has_its_commit(tmp_path, monkeypatch):
     class Installed:
         def read_text(self, _: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from turncredit import agents
@@ -191,7 +193,23 @@ def test_prompts_say_what_the_environment_told_them_to(encoder):
     window = encoder.decode(agent("window", encoder).open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
     assert "You play a household text game. Your task is to find a mug." in window
     other = maker("window", encoder, Words(game="a game of words"), show_admissible=False)()
-    assert "household" not in encoder.decode(other.open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
+    told = encoder.decode(other.open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
+    assert "household" not in told
+    assert "You play a game of words. Your task: find a mug." in told
+
+
+@pytest.mark.parametrize(
+    ("environment", "goal", "sentence"),
+    [
+        ("desk", "help the customer.", "Your task is to help the customer."),
+        ("searchqa", "Who wrote Emma?", "Your question: Who wrote Emma?"),
+        ("webshop", "i am looking for a hat", "Your instruction: i am looking for a hat"),
+    ],
+)
+def test_the_window_introduces_a_goal_as_what_it_is(encoder, environment, goal, sentence):
+    words = import_module(f"turncredit.envs.{environment}.words").WORDS
+    window = maker("window", encoder, words, show_admissible=False)()
+    assert sentence in encoder.decode(window.open(goal, "Nothing yet.", []).ids)
 
 
 def test_a_window_takes_actions_that_are_tags_themselves_without_another_tag_around_them():

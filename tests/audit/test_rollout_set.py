@@ -135,7 +135,7 @@ def test_methods_read_the_side_tables_of_the_set(small):
     ("method", "said"),
     [
         ("has_judge", r"reads the side table 'labels' \(score\)"),
-        ("mgr", r"reads the side table 'values' \(mgr\)"),
+        ("mgr", "reads values of its own model"),
         ("istar", r"reads the side table 'logprobs' \(implicit-istar\)"),
         ("carl", "credits a tree of rollouts"),
         ("vineppo", "reads continuations of its own"),

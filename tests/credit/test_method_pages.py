@@ -1,4 +1,4 @@
-"""The methods' pages say what the code does: every method has a page, every column and parameter stands on it."""
+"""The methods' pages say what the code does: every method has a page, every parameter stands on it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.credit import synthetic
+from turncredit.cli.credit import methods
 from turncredit.credit import METHODS, compute
 from turncredit.credit.parts.conventions import CONVENTIONS
 
@@ -17,10 +18,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "methods"
 def pages_of() -> dict[str, str]:
     """method -> the page that the index gives it."""
     found = {}
-    for line in (PAGES / "README.md").read_text().splitlines():
-        row = re.match(r"\| (`.+?) \| \[\w+\]\((\w+\.md)\)", line)
-        if row:
-            found.update(dict.fromkeys(re.findall(r"`(\w+)`", row[1]), row[2]))
+    for names, page in re.findall(r"\[(`\w+`(?:, `\w+`)*)\]\((\w+\.md)\)", (PAGES / "README.md").read_text()):
+        found.update(dict.fromkeys(re.findall(r"`(\w+)`", names), page))
     return found
 
 
@@ -50,9 +49,12 @@ def test_every_page_of_a_method_begins_with_its_name_its_methods_and_its_code() 
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_every_column_that_a_method_writes_is_explained(name: str) -> None:
+def test_every_column_that_a_method_writes_is_in_what_the_command_prints_of_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, side = synthetic.tables(synthetic.rows(2, 3, 5, seed=0))
-    text = text_of(name)
+    methods(name)
+    text = capsys.readouterr().out
     for column in compute(table, METHODS[name], side).column_names[4:]:
         assert f"`{re.sub('_[123]$', '_1', column)}`" in text, column
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatch
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from tests import presets
 from tests.envs.conftest import DATA
@@ -30,32 +26,20 @@ from turncredit.credit.parts.configured import configured_method
 from turncredit.data.yaml_files import read_mapping
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.tasks import real_split
+from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.plan import Plan
+from turncredit.views.report.paper_settings import ORIGINS, Row, found, lines_of, matches, rows, stated
 
 ROOT = presets.ROOT
 NAMES = presets.PAPERS
-#: What the papers state: tables, what these vary, and where every setting of the presets comes from.
-_, STATED = yaml.safe_load_all((files("turncredit.views.report") / "papers.yaml").read_text())
 #: Keys of presets that say how a run is computed, not what: no row is about them.
 HOW = (
     "experiment methods audit.rounds keep_policies granularity rounds_per_job resources.* rollout.slots "
     "env.appworld.servers agent.name policy.dtype policy.train_dtype policy.moments_dtype policy.engine "
     "policy.train_gpus sft.shards judge.serve.* update.gradient_checkpointing eval.modes env.scienceworld.gold"
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the settings: one mark with its reason, the presets and methods, and the settings (values if pinned)."""
-
-    mark: str
-    reason: str
-    presets: tuple[str, ...]
-    methods: str
-    pinned: dict[str, Any]
-    unpinned: tuple[str, ...]
 
 
 @cache
@@ -87,44 +71,10 @@ def agent_of(config: AgentConfig) -> dict[str, Any]:
     return {**config.model_dump(), config.name: spec.Settings.model_validate(chosen.settings).model_dump()}
 
 
-def found(values: Any, path: str) -> Any:
-    for key in path.split("."):
-        values = values[int(key)] if key.isdigit() else values[key]
-    return values
-
-
-def matches(name: str, patterns: str) -> bool:
-    """Whether one of the patterns, separated by blanks, is the name's, and none that begins with `!`."""
-    wanted = [pattern for pattern in patterns.split() if not pattern.startswith("!")] or ["*"]
-    unwanted = [pattern[1:] for pattern in patterns.split() if pattern.startswith("!")]
-    return any(fnmatch(name, one) for one in wanted) and not any(fnmatch(name, one) for one in unwanted)
-
-
-@cache
-def rows() -> tuple[Row, ...]:
-    return tuple(_row(paper, row) for paper, of_paper in STATED["settings"].items() for row in of_paper)
-
-
-def _row(paper: str, row: dict[str, Any]) -> Row:
-    (mark,) = row.keys() & {"paper", "recipe", "ours"}
-    assert row.keys() <= {mark, "presets", "methods", "set"}, row
-    pinned = row["set"] if isinstance(row["set"], dict) else {}
-    assert pinned or mark == "ours", f"{row}: only a value that is ours can stand in the preset alone"
-    of_paper = {name: name.removeprefix(f"{paper}_") for name in NAMES if paper in ("all", name.partition("_")[0])}
-    return Row(
-        mark=mark,
-        reason=row[mark],
-        presets=tuple(name for name, short in of_paper.items() if matches(short, row.get("presets", "*"))),
-        methods=row.get("methods", "*"),
-        pinned={path: tuple(value) if isinstance(value, list) else value for path, value in pinned.items()},
-        unpinned=() if pinned else tuple(row["set"]),
-    )
-
-
 def rows_of(name: str) -> list[tuple[str, Row]]:
     """Every (method, row) of a preset."""
     methods = plan_of(name).experiment.trained()
-    return [(m, row) for row in rows() if name in row.presets for m in methods if matches(m, row.methods)]
+    return [(m, row) for row in rows() if row.is_about(name) for m in methods if matches(m, row.methods)]
 
 
 def wrong(name: str, plan: Plan) -> list[str]:
@@ -136,6 +86,35 @@ def wrong(name: str, plan: Plan) -> list[str]:
         for path, value in row.pinned.items()
         if found(values[method], path) != value
     ]
+
+
+def test_a_row_of_the_settings_has_the_keys_that_there_are_and_only_ours_may_leave_the_value_to_the_preset() -> None:
+    for of_paper in stated()["settings"].values():
+        for row in nonempty(of_paper):
+            (mark,) = row.keys() & ORIGINS.keys()
+            assert row.keys() <= {mark, "presets", "methods", "set"}, row
+            assert isinstance(row["set"], dict) or mark == "ours", row
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_prints_every_setting_of_a_preset_with_its_origin(name: str) -> None:
+    experiment = plan_of(name).experiment
+    lines = list(lines_of(name, experiment.trained(), experiment.model_dump(mode="json")))
+    printed = {line.strip().partition(": ")[0] for line in lines if line.startswith("  ")}
+    assert printed == {path for _, row in rows_of(name) for path in (*row.pinned, *row.unpinned)}
+    assert [line for line in lines if "changed in this configuration" in line] == []
+
+
+def test_the_command_says_what_a_configuration_has_changed_of_a_preset() -> None:
+    changed_rounds = changed("has_table1", {"rounds": 3}).experiment
+    lines = list(lines_of("has_table1", changed_rounds.trained(), changed_rounds.model_dump(mode="json")))
+    (line,) = (line for line in lines if line.startswith("  rounds:"))
+    assert line == "  rounds: 3  # tables 5 and 6; 10 there, changed in this configuration"
+
+
+def test_an_experiment_that_is_no_papers_preset_has_no_origins() -> None:
+    with pytest.raises(UserError, match="'household' is not a preset of a paper"):
+        list(lines_of("household", ["flat_grpo"], {}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -245,7 +224,7 @@ def listed() -> list[tuple[str, str, str, str]]:
     """(paper, table, environment, presets or the reason for none) of every row about tables in docs/papers.md."""
     out, paper = [], ""
     page = (ROOT / "docs" / "papers.md").read_text()
-    for line in page.partition("## Decided here")[0].splitlines():
+    for line in page.partition("## Presets")[2].partition("## What they cost")[0].splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) < 4 or cells[0] in ("paper", "preset") or cells[0][:1] == "`" or set(cells[0]) == {"-"}:
             continue
@@ -257,7 +236,7 @@ def listed() -> list[tuple[str, str, str, str]]:
 def test_the_page_of_papers_lists_every_table_once_with_its_presets_or_the_reason_for_none() -> None:
     known = [
         (paper, table, env)
-        for paper, where in STATED["tables"].items()
+        for paper, where in stated()["tables"].items()
         for env, tables in where.items()
         for table in tables
     ]
@@ -276,7 +255,7 @@ OTHER_READINGS = "*_64_tasks"
 
 
 def test_a_table_has_one_preset_for_every_combination_of_what_its_paper_varies() -> None:
-    for paper, tables in STATED["varied"].items():
+    for paper, tables in stated()["varied"].items():
         for table, varied in tables.items():
             shown = [said for of, number, _, said in listed() if (of, number) == (paper, table) and said[0] == "`"]
             for said in nonempty(shown):
@@ -301,15 +280,14 @@ def cost(name: str) -> tuple[str, str, str]:
     return runs, f"{hours:,.0f}", size_of(sum(resources.disk(plan).values()))
 
 
-def test_the_page_of_papers_says_what_each_preset_costs() -> None:
-    """All presets are there; some are computed again. All rows: python -m tests.credit.test_paper_presets."""
+def test_the_page_of_papers_says_what_the_cheapest_and_the_dearest_preset_of_a_paper_cost() -> None:
     page = (ROOT / "docs" / "papers.md").read_text()
-    said = {
-        row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| (\d+ x \d+) \| (\S+) \| ([^|]+) \|$", page, re.MULTILINE)
-    }
-    assert said.keys() == set(NAMES)
-    for name in ("has_table1", "scpo_table1_1p5b", "triage_table3", "mgr_table1_qwen3_8b"):
-        assert tuple(said[name]) == cost(name), name
+    said = re.findall(r"^\| `(\w+)` \| (\d+ x \d+) \| (\S+) \| ([^|]+) \|$", page, re.MULTILINE)
+    assert [name.partition("_")[0] for name, *_ in said] == [
+        paper for paper in ("has", "scpo", "triage", "mgr", "hipif") for _ in range(2)
+    ]
+    for name, *numbers in said[::3]:
+        assert tuple(numbers) == cost(name), name
 
 
 def test_a_preset_plays_what_the_page_of_papers_says() -> None:

@@ -1,7 +1,7 @@
 """The generated parts of docs/own_rollouts.md: `python -m tests.docs.own_rollouts` writes them anew.
 
-For each JSON file of the page, the command below it is run, and the table that comes out is shown. The columns of every
-table are those of its schema.
+For each JSON file of the page, the command below it is run, and the table that comes out is shown. The columns of an
+imported table are those of its schema.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _cell(value: object) -> str:
 
 
 def columns() -> str:
-    """The columns of an imported table, with what they hold, and those of every table."""
+    """The columns of an imported table, with what they hold."""
     lines = [
         "`imported`: the table that `turncredit import` writes. Columns that the file has nothing for are left out.",
         "",
@@ -82,11 +82,6 @@ def columns() -> str:
     for field in tables.schema("imported"):
         null = "yes" if field.nullable else ""
         lines.append(f"| `{field.name}` | {_type(field.type)} | {null} | {MEANINGS[field.name]} |")
-    lines += ["", "Every table of this program; `...`: a method, an agent or an environment may add columns.", ""]
-    lines += ["| table | columns |", "|---|---|"]
-    for name, (_, schema, more) in sorted(tables.SCHEMAS.items()):
-        texts = [f"`{field.name}` {_type(field.type)}{'?' if field.nullable else ''}" for field in schema]
-        lines.append(f"| `{name}` | {', '.join([*texts, *(['...'] if more else [])])} |")
     return "\n".join(lines)
 
 

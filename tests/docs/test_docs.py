@@ -18,7 +18,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from tests.docs import decided, own_rollouts, pages
+from tests.docs import own_rollouts, pages
 from tests.docs.pages import PAGES, ROOT, Block, Command
 from tests.helpers import nonempty
 from tests.importers import files
@@ -76,17 +76,10 @@ def test_the_json_of_an_example_becomes_the_table_that_the_page_shows(name: str)
     assert own_rollouts.turns_of(page, name) in page
 
 
-def test_the_columns_of_every_table_are_those_of_the_schemas() -> None:
+def test_the_columns_of_an_imported_table_are_those_of_its_schema() -> None:
     """`python -m tests.docs.own_rollouts` writes them anew."""
     assert own_rollouts.columns() in own_rollouts.PAGE.read_text(encoding="utf-8")
     assert set(own_rollouts.MEANINGS) == set(tables.schema("imported").names)
-
-
-def test_the_table_of_what_papers_leave_open_is_that_of_the_settings() -> None:
-    """`python -m tests.docs.decided` writes it anew."""
-    page = decided.PAGE.read_text(encoding="utf-8")
-    assert decided.generated(page) == page
-    assert "`update.old_logprobs`" in page
 
 
 def test_the_page_of_audits_lists_every_invariant() -> None:

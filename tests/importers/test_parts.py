@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turncredit.bridges.importers.base import Context, Options, Report, Skip, Source
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import NO_CALL, NO_RESULT, turns_of
-from turncredit.bridges.importers.parts import PARTS, call_text, calls_in, flat, read_message
+from turncredit.bridges.importers.parts import PARTS, flat
+from turncredit.bridges.importers.said import call_text, calls_in
 
 CALL = 'look_up {"city": "Oslo"}'
 PIXEL = base64.b64encode(b"pixel").decode()

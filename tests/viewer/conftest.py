@@ -4,7 +4,7 @@ import pytest
 
 from tests.viewer import world as worlds
 from tests.viewer.serving import served
-from turncredit.views.viewer import sources
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.viewer import Viewer
 
 
@@ -16,7 +16,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def viewer(made):
-    return Viewer(sources.sources_of([made.results]))
+    return Viewer(Given([made.results]))
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +29,4 @@ def server(viewer):
 def own(tmp_path):
     """SYNTHETIC results that a test may change, and their viewer."""
     made = worlds.make(tmp_path)
-    return made, Viewer(sources.sources_of([made.results]))
+    return made, Viewer(Given([made.results]))

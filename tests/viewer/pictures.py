@@ -13,8 +13,9 @@ import typer
 from tests.pages.browser import Browser, find
 from tests.viewer.serving import TOKEN, served
 from turncredit.cli.view import activity_of
-from turncredit.views.viewer import rollouts, sources
+from turncredit.views.viewer import rollouts
 from turncredit.views.viewer.addresses import Addresses
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.records import Records
 from turncredit.views.viewer.rollouts import Filter
 from turncredit.views.viewer.viewer import Viewer
@@ -28,9 +29,9 @@ def main(
     round_: Annotated[str | None, typer.Option("--round", help="By default the first with ground truth.")] = None,
 ) -> None:
     """Write view_experiment.png, view_round.png and view_rollout.png."""
-    viewer = Viewer(sources.sources_of([results]), activity_of=activity_of)
+    viewer = Viewer(Given([results]), activity_of=activity_of)
     name = results.resolve().name
-    source = sources.experiment_called(viewer.found, name)
+    source = viewer.given.experiment(name)
     Records(source).overview(wait=60)
     if round_ is None:
         keys = next(source.layout.find("branches")).keys

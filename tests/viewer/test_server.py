@@ -15,6 +15,7 @@ from tests.helpers import nonempty, turncredit
 from tests.viewer import world
 from tests.viewer.serving import TOKEN, served
 from turncredit.errors import UserError
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.server import LOCAL, LOOPBACK, PORT, bind, hosts_of, is_loopback
 from turncredit.views.viewer.viewer import Viewer
 
@@ -104,7 +105,7 @@ def test_looking_changes_nothing(own):
 
 
 def test_a_mistake_of_the_viewer_is_a_line_and_the_next_page_works(monkeypatch):
-    viewer = Viewer({})
+    viewer = Viewer(Given([]))
     monkeypatch.setattr(viewer, "experiment", lambda _: 1 / 0)
     with served(viewer) as server:
         answer = server.get("/experiment/x")
@@ -118,7 +119,7 @@ def test_a_file_that_the_system_refuses_is_one_line(monkeypatch):
     def refused(_: str) -> str:
         raise PermissionError(13, "Permission denied", "x/<b>config.json")
 
-    viewer = Viewer({})
+    viewer = Viewer(Given([]))
     monkeypatch.setattr(viewer, "experiment", refused)
     with served(viewer) as server:
         answer = server.get("/experiment/x")

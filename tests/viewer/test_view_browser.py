@@ -13,10 +13,13 @@ from tests.pages.browser import Browser, find
 from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.serving import TOKEN, served
+from turncredit.views.pages.formats import one_line
 from turncredit.views.report.report import report
-from turncredit.views.viewer import records, sources
-from turncredit.views.viewer import viewer as pages
+from turncredit.views.viewer import experiment_page, records, rollouts
+from turncredit.views.viewer.addresses import SCRIPTS, STYLES
 from turncredit.views.viewer.export import export
+from turncredit.views.viewer.given import Given
+from turncredit.views.viewer.rollouts import Filter
 from turncredit.views.viewer.viewer import Viewer
 
 PROGRAM = find()
@@ -93,8 +96,8 @@ def shown(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(shown):
-    viewer = Viewer(sources.sources_of([shown.results]))
-    viewer.overview(sources.experiment_called(viewer.found, "synthetic"))
+    viewer = Viewer(Given([shown.results]))
+    viewer.overview(viewer.given.experiment("synthetic"))
     with served(viewer) as found:
         yield found
 
@@ -190,10 +193,10 @@ def test_a_tooltip_has_the_log_probability_of_every_token(browser, server):
 
 
 def test_the_curves_grow_while_the_page_is_open(own, monkeypatch):
-    monkeypatch.setattr(pages, "REFRESH", 1)
+    monkeypatch.setattr(experiment_page, "REFRESH", 1)
     monkeypatch.setattr(records, "AGAIN", -1e9)
     made, viewer = own
-    source = sources.experiment_called(viewer.found, "synthetic")
+    source = viewer.given.experiment("synthetic")
     with served(viewer) as server, Browser(PROGRAM) as browser:
         while not viewer.overview(source).complete:
             pass
@@ -211,23 +214,104 @@ def test_the_curves_grow_while_the_page_is_open(own, monkeypatch):
         assert browser.errors == []
 
 
-def test_exported_pages_work_as_files(shown, browser, tmp_path):
-    out = tmp_path / "pages"
-    viewer = Viewer(sources.sources_of([shown.results]))
-    count, size, dropped = export(viewer, out, rounds=[], count=4, megabytes=50)
-    files = sorted(path.name for path in out.glob("*.html"))
-    assert (len(files), dropped) == (count, 0)
-    assert size == sum((out / name).stat().st_size for name in files)
-    for name in files:
-        browser.open(out / name)
-        assert browser.errors == [], name
-        assert browser.requests == [(out / name).resolve().as_uri()]
-        for link in browser.js("[...document.querySelectorAll('a[href]')].map(one => one.getAttribute('href'))"):
-            assert link.startswith("#") or (out / link.partition("#")[0]).is_file(), (name, link)
-    browser.open(out / "index.html")
-    follow_link = "document.querySelector('a.k[href]').click()"
-    browser._events.clear()
-    browser.js(follow_link)
-    browser.wait_for("Page.loadEventFired")
+@pytest.fixture(scope="module")
+def exported(shown, tmp_path_factory):
+    """An export of two rounds, and its pages by kind."""
+    out = tmp_path_factory.mktemp("exported") / "pages"
+    viewer = Viewer(Given([shown.results]))
+    export(viewer, out, rounds=[world.ROUND, "random_credit/seed0/round02"], count=3, megabytes=50)
+    pages: dict[str, Path] = {}
+    for (kind, *_), name in viewer.addresses.names.items():
+        pages.setdefault(kind, out / name)
+    return pages
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_exported_pages_work_as_files(exported, browser, width, dark):
+    browser.look(width=width, dark=dark)
+    kinds = {"experiment", "round", "group", "rollout", "pair", "methods", "rounds", "numbers", "number", "file"}
+    assert exported.keys() == kinds
+    for kind, path in exported.items():
+        browser.open(path)
+        assert browser.errors == [], kind
+        beside = {path.with_name(name).resolve().as_uri() for name in (path.name, *STYLES, *SCRIPTS)}
+        assert {*browser.requests} == beside, kind
+        assert browser.js("document.documentElement.scrollWidth") <= width, kind
+        assert browser.js(PALE) == [], kind
+        assert browser.js(UNNAMED) == [], kind
+        browser.press("j")
+        assert browser.js("document.querySelectorAll('.now').length") >= (kind not in ("experiment", "number")), kind
+
+
+ROWS = "[...document.querySelectorAll('table.list tbody tr')].map(row => row.querySelector('.what .muted').innerText)"
+
+
+def test_the_list_of_an_export_sorts_and_filters_as_the_viewer_does(shown, exported, browser):
+    source = Given([shown.results]).experiment("synthetic")
+    files = source.files(world.ROUND, "flat_grpo")
+
+    def wanted(**given: str) -> list[str]:
+        listed = rollouts.listed(files, Filter(**given), method="flat_grpo").rows
+        return [one_line(one.rollout) for one in listed]
+
+    def fill(**given: str) -> None:
+        for name, value in given.items():
+            browser.js(f"document.querySelector('.filter').elements.{name}.value = '{value}'")
+        browser.js("document.querySelector('.filter [name=text]').dispatchEvent(new Event('input', {bubbles: true}))")
+
+    browser.look(width=1280)
+    browser.open(exported["round"])
+    assert browser.js(ROWS) == wanted()
+    for sort in (name for name in rollouts.SORTS if name != "order"):
+        for given in ({"sort": sort}, {"sort": f"-{sort}", "outcome": "lost"}):
+            fill(**{"outcome": "", **given})
+            assert browser.js(ROWS) == wanted(**given), given
+    acted = "rollout_id IN (SELECT rollout_id FROM turns WHERE contains(lower(concat_ws(' ', goal, action)), 'fridge'))"
+    family = browser.js("document.querySelector('.filter [name=family]').options[1].value")
+    for given, same in (
+        ({"shortest": "6"}, {"shortest": "6"}),
+        ({"longest": "6"}, {"longest": "6"}),
+        ({"invalid": "20"}, {"invalid": "20"}),
+        ({"family": family}, {"family": family}),
+        ({"text": "FRIDGE"}, {"where": acted}),
+        ({"text": "game-1#"}, {"where": "rollout_id LIKE 'game-1#%'"}),
+    ):
+        fill(sort="order", outcome="", **given)
+        kept = browser.js(ROWS)
+        assert nonempty(kept) == wanted(**same), given
+        count = f"{len(kept)} of 12 rollouts" if len(kept) < 12 else "12 rollouts"
+        assert browser.js("document.querySelector('[data-count]').innerText") == count
+        fill(**dict.fromkeys(given, ""))
+    assert browser.errors == []
+
+
+def test_the_list_of_an_export_is_used_by_keyboard_and_its_address_keeps_the_filter(exported, browser):
+    browser.look(width=1280)
+    browser.open(exported["round"])
+    browser.press("/")
+    browser.call("Input.insertText", text="game-1")
+    type_key(browser, "Enter", 13, "\r")
+    kept = browser.js(ROWS)
+    assert len(kept) == 4
+    browser.js("document.querySelector('[data-sort=turns]').focus()")
+    type_key(browser, "Enter", 13, "\r")
+    assert browser.js("document.querySelector('[aria-sort]').ariaSort") == "descending"
+    assert browser.js("location.hash") == "#text=game-1&sort=turns"
+    assert sorted(browser.js(ROWS)) == sorted(kept)
+    ordered = browser.js(ROWS)
+    browser.js("document.activeElement.blur()")
     browser.press("j")
-    assert browser.js("document.activeElement.tagName") == "TR"
+    browser.press("j")
+    assert browser.js("document.activeElement.querySelector('.what .muted').innerText") == ordered[1]
+    browser.open(exported["round"], fragment="#text=game-1&sort=turns")
+    assert browser.js(ROWS) == ordered
+    browser.js("document.querySelector('button[type=reset]').click()")
+    assert browser.js(f"new Promise(done => setTimeout(() => done({ROWS}.length), 50))") == 12
+    browser.open(exported["numbers"])
+    browser.press("/")
+    browser.call("Input.insertText", text="random_credit")
+    assert browser.js("document.querySelectorAll('tbody tr').length") > 0
+    assert browser.js(
+        "[...document.querySelectorAll('tbody tr')].every(row => row.innerText.includes('random_credit'))"
+    )
+    assert browser.errors == []

@@ -31,7 +31,7 @@ from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
 from turncredit.views.viewer import books, compare, records, rollouts, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
-from turncredit.views.viewer.export import export
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.rollouts import Filter
 from turncredit.views.viewer.sources import Absent
 from turncredit.views.viewer.viewer import Viewer
@@ -42,7 +42,7 @@ EVIL = {"group": world.EVIL_GROUP, "rollout": world.EVIL_ROLLOUT}
 
 @pytest.fixture(scope="module")
 def files(made):
-    return sources.experiment_called(sources.sources_of([made.results]), "synthetic").files(world.ROUND)
+    return Given([made.results]).experiment("synthetic").files(world.ROUND)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_every_round_that_has_rollouts_is_a_link_and_others_are_not(viewer):
 
 
 def test_the_curves_are_the_means_over_seeds_of_the_evaluations(made, viewer):
-    shown = viewer.overview(sources.experiment_called(viewer.found, "synthetic"))
+    shown = viewer.overview(viewer.given.experiment("synthetic"))
     mode = made.experiment.eval.primary
     for (method, seed), cells in shown.runs.items():
         for cell in cells:
@@ -85,7 +85,7 @@ def test_the_curves_are_the_means_over_seeds_of_the_evaluations(made, viewer):
 def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monkeypatch):
     made, viewer = own
     monkeypatch.setattr(records, "AGAIN", -1e9)
-    found = records.Records(sources.experiment_called(viewer.found, "synthetic"))
+    found = records.Records(viewer.given.experiment("synthetic"))
     keys = {"method": "random_credit", "seed": 1, "round": 3}
     path = world.record(made.layout, "eval", keys, success_sampled=0.5)
     whole = path.read_text()
@@ -334,7 +334,7 @@ def test_an_imported_table_without_credit_or_rewards_has_the_same_pages(tmp_path
     ]
     table = pa.Table.from_pylist(rows)
     pq.write_table(table.set_column(2, "reward", pa.nulls(len(rows), pa.float64())), tmp_path / "mine.parquet")
-    viewer = Viewer(sources.sources_of([tmp_path / "mine.parquet"]))
+    viewer = Viewer(Given([tmp_path / "mine.parquet"]))
     assert "goal 2" in viewer.round("mine", "table", {})
     assert "goal 2" not in viewer.round("mine", "table", {"longest": "2"})
     text = viewer.rollout("mine", "table", {"group": "g", "rollout": "r2"})
@@ -346,19 +346,19 @@ def test_an_imported_table_without_credit_or_rewards_has_the_same_pages(tmp_path
 def test_files_about_turns_belong_to_the_table_before_them(made):
     world_ = made.tables
     given = [world_.turns, *world_.credits.values(), world_.branches, world_.labels["rule-role"]]
-    found = sources.sources_of(given)
-    about = found["turns"].about
+    found = Given(given)
+    about = found.source("turns").about
     assert (len(about.credits), about.branches, about.labels) == (3, world_.branches, [world_.labels["rule-role"]])
     text = Viewer(found).rollout("turns", "table", EVIL)
     assert "A* " in text
     with pytest.raises(UserError, match="'turns' was given twice"):
-        sources.sources_of([world_.turns, world_.turns])
+        Given([world_.turns, world_.turns])
 
 
 def test_a_large_table_is_read_by_group_and_shows_the_same_turns(viewer, monkeypatch):
     whole = viewer.rollout("synthetic", world.ROUND, EVIL)
     monkeypatch.setattr(books, "WHOLE", 10)
-    part = Viewer(viewer.found).rollout("synthetic", world.ROUND, EVIL)
+    part = Viewer(viewer.given).rollout("synthetic", world.ROUND, EVIL)
     assert "only the group game-0 was read" in part
 
     def texts(page):
@@ -438,7 +438,7 @@ def test_a_file_without_permission_is_one_line():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         made = world.make(Path(folder))
-        viewer = Viewer(sources.sources_of([made.results]))
+        viewer = Viewer(Given([made.results]))
         assert viewer.rollout("synthetic", world.ROUND, EVIL)
         Path(made.layout.path("credits", world.KEYS)).chmod(0)
         with without_privileges():
@@ -521,8 +521,8 @@ def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path
     experiment = synthetic.experiment(("flat_grpo", "random_credit"), rounds=3, games=8)
     folder = synthetic.make(tmp_path / "results", experiment)
     report(experiment=experiment, results=folder, out=folder / "report")
-    viewer = Viewer(sources.sources_of([folder]))
-    layout = sources.experiment_called(viewer.found, "synthetic").layout
+    viewer = Viewer(Given([folder]))
+    layout = viewer.given.experiment("synthetic").layout
     numbers = trail.numbers(layout)
     listed = viewer.trail("synthetic", {})
     assert len(links(listed, "/trail/")) == len(numbers) > 10
@@ -563,38 +563,3 @@ def test_the_trail_follows_what_jobs_read(made, tmp_path):
     for path in ("/etc/passwd", "../other/config.json", "logs/x.log", "rollouts"):
         with pytest.raises(Absent, match="no such artifact in synthetic"):
             trail.located(layout, path)
-
-
-# --------------------------------------------------------------- export
-
-
-def test_an_export_stays_within_its_size_and_says_what_is_left_out(made, tmp_path):
-    whole = export(Viewer(sources.sources_of([made.results])), tmp_path / "whole", rounds=[], count=4, megabytes=50)
-    limit = 0.6 * whole[1] / 1e6
-    pages, size, dropped = export(
-        Viewer(sources.sources_of([made.results])), tmp_path / "part", rounds=[], count=4, megabytes=limit
-    )
-    assert size <= limit * 1e6
-    assert pages + dropped == whole[0]
-    assert dropped > 0
-    found = {path.name for path in (tmp_path / "part").glob("*.html")}
-    led_to = {link for name in found for link in links((tmp_path / "part" / name).read_text(), "[a-z]")}
-    assert led_to
-    assert led_to <= found
-    with pytest.raises(UserError, match=r"--max-size .*: the lists of rollouts alone are larger"):
-        export(Viewer(sources.sources_of([made.results])), tmp_path / "none", rounds=[], count=4, megabytes=0.001)
-    assert not (tmp_path / "none").exists()
-
-
-def test_an_export_replaces_its_own_folder_and_no_other(made, tmp_path):
-    out = tmp_path / "out"
-    for _ in range(2):
-        export(Viewer(sources.sources_of([made.results])), out, rounds=[world.ROUND], count=1, megabytes=50)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "mine.txt").write_text("x")
-    with pytest.raises(UserError, match="exists and was not written by this command"):
-        export(Viewer(sources.sources_of([made.results])), other, rounds=[], count=1, megabytes=50)
-    assert (other / "mine.txt").read_text() == "x"
-    with pytest.raises(Absent, match="no turns of a round nothing"):
-        export(Viewer(sources.sources_of([made.results])), other / "x", rounds=["nothing"], count=1, megabytes=50)

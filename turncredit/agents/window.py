@@ -87,7 +87,7 @@ class Window:
         asked = "Think inside <think> </think>, then give" if self._settings.think else "Give"
         # Constant text comes first: an engine reads a prompt only from the first token that differs from the last one.
         lines = [
-            f"You play {self._words.game}. Your task is to {self._goal}",
+            f"You play {self._words.game}. {self._words.task} {self._goal}",
             f"{asked} one action{self._form()}.",
         ]
         if not self._settings.show_admissible and not self._words.tags:

@@ -20,8 +20,8 @@ from typing import Any
 
 from turncredit.bridges.conversations import COLUMNS, advantages
 from turncredit.bridges.importers.base import Report, Rollout, Turn
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import chain_observations
-from turncredit.bridges.importers.parts import read_message
 from turncredit.bridges.spans import method_of
 from turncredit.errors import UserError
 

@@ -16,6 +16,7 @@ from turncredit.config import in_sweep, load, merge
 from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline.checks import check, check_installed
+from turncredit.views.report import paper_settings
 
 
 def config(
@@ -26,6 +27,10 @@ def config(
     configfile: ConfigfileOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, without the files.")] = False,
+    origins: Annotated[
+        bool,
+        typer.Option("--origins", help="Of a paper's preset: which settings the paper states, and which we decided."),
+    ] = False,
 ) -> None:
     """Check the configuration that snakemake --configfile FILES would run, and print it with the file of each value.
 
@@ -38,7 +43,9 @@ def config(
     experiment = load(read, config or ())
     check(experiment, installed=False)
     data = experiment.model_dump(mode="json")
-    if as_json:
+    if origins:
+        print("\n".join(paper_settings.lines_of(experiment.experiment, experiment.trained(), data)).rstrip())
+    elif as_json:
         print(json.dumps(data, indent=2))
     else:
         sources = {str(file): read_mapping(file) for file in read}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +85,9 @@ def _check_asked(labels: Path, method: Method) -> None:
         )
 
 
-def methods(name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show only this method: its parts, formulas and columns.")] = None,
+) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
         _describe(resolve(name))
@@ -112,6 +116,8 @@ def _describe(method: Method) -> None:
     for part in method.parts:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
         print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
+        if text := inspect.getdoc(part.function):
+            print(textwrap.indent(text, " " * 8))
     if method.model:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in method.model_settings.items())
         print(f"    model {method.model}({values})")

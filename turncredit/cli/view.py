@@ -15,12 +15,24 @@ from turncredit.errors import UserError
 from turncredit.pipeline import failures, locks
 from turncredit.pipeline.expected_artifacts import plan_of
 from turncredit.pipeline.plan import Plan
-from turncredit.views.viewer import sources
 from turncredit.views.viewer.activity import NOTHING, Activity, Failed, Work
 from turncredit.views.viewer.export import export as write
+from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.server import LOOPBACK, PORT, is_loopback, serve
 from turncredit.views.viewer.viewer import Viewer
 
+#: What the pages of an export are about, by their kind.
+KINDS = {
+    "round": "rounds",
+    "group": "groups",
+    "rollout": "rollouts",
+    "pair": "pairs",
+    "methods": "two methods",
+    "rounds": "two rounds",
+    "numbers": "reports' numbers",
+    "number": "single numbers",
+    "file": "files",
+}
 #: Where Snakemake keeps its state, below the folder in which it runs.
 STATE = ".snakemake"
 
@@ -55,12 +67,15 @@ def view(
     max_size: Annotated[float, typer.Option(min=0.1, help="With --export: the most megabytes of all pages.")] = 50.0,
 ) -> None:
     """Look at any rollout of any run in the browser, also while it trains. Read-only; Ctrl-C ends it."""
-    viewer = Viewer(sources.sources_of(what or [Path("results")]), activity_of=activity_of)
+    viewer = Viewer(Given(what or [Path("results")]), activity_of=activity_of)
+    for line in viewer.given.problems():
+        print(f"turncredit: {line}", file=sys.stderr)
     if export is not None:
-        pages, size, dropped = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
-        print(f"{export / 'index.html'}: {pages} pages, {size / 1e6:.1f} MB")
-        if dropped:
-            print(f"{dropped} pages did not fit into --max-size {max_size:g}", file=sys.stderr)
+        made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
+        print(f"{export / 'index.html'}: {made.pages} pages, {made.size / 1e6:.1f} MB")
+        if made.left_out:
+            kinds = ", ".join(f"{count} {KINDS[kind]}" for kind, count in made.left_out.items())
+            print(f"left out, because --max-size is {max_size:g}: pages of {kinds}", file=sys.stderr)
         return
     if not is_loopback(host):
         print(

@@ -37,7 +37,7 @@ def mt_grpo_progress(
 ) -> dict[str, np.ndarray]:
     """MT-GRPO where a turn's reward is the change of the environment's progress, and the outcome is the return.
 
-    The last turn's own change is not used. Returns the columns of `mt_grpo`.
+    The last turn's own change is not used. Returns `turn_reward`, `advantage_turn`, `advantage` as `mt_grpo` does.
     """
     return _summed(turns, _with_outcome_N(turns), alpha, ddof, eps)
 
@@ -63,7 +63,7 @@ def mt_grpo_unbiased_progress(
     """`mt_grpo_unbiased` on the changes of the environment's progress before the last turn, and there the return.
 
     With alpha 1 the expected gradient is that of the return plus the progress made before the last turn.
-    Returns the columns of `mt_grpo_unbiased`.
+    Returns `turn_reward`, `step_return`, `advantage` as `mt_grpo_unbiased` does.
     """
     return _left_out(turns, _with_outcome_N(turns), alpha, singleton)
 

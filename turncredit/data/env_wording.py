@@ -14,6 +14,7 @@ class Words:
 
     setting    a sentence that opens an instruction: where the model acts
     game       what is played, as it follows "You play"
+    task       what stands before a task's goal; a goal may be a sentence or a question
     examples   a few commands, written as the environment wants them
     templates  the forms of all commands, with {placeholders} for names, for agents that do not list what is admissible
     tags       the names of the tags that commands are written in, if they are: agents with a tag of their own for a
@@ -24,6 +25,7 @@ class Words:
 
     setting: str = "You act in a text game."
     game: str = "a text game"
+    task: str = "Your task:"
     examples: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()

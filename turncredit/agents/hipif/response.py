@@ -18,7 +18,7 @@ TAGS = ("reflection", "subgoal", "action")
 #: characters of a subgoal; the rest is cut, because a subgoal is part of every later prompt
 SUBGOAL_CHARACTERS = 300
 
-#: what may be malformed, in the order of precedence, and what it means (docs/agents_hipif.md has the table)
+#: what may be malformed, in the order of precedence, and what it means
 FAULTS = {
     "empty_response": "there is no text",
     "unclosed_tag": "a tag is opened, and another kind is closed, or none",

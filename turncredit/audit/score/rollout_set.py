@@ -122,7 +122,8 @@ class RolloutSet:
                 continue
             kind = self._key(method, need)
             if kind not in part.side[need]:
-                return f"reads the side table '{need}' ({kind}), which the set does not have"
+                what = "values of its own model" if need == "values" else f"the side table '{need}' ({kind})"
+                return f"reads {what}, which the set does not have"
         have = set(part.turns.column_names)
         missing = next((name for name in method.reads if name not in have), None)
         return None if missing is None else f"reads the column '{missing}', which the set does not have"

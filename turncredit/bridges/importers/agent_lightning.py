@@ -29,8 +29,9 @@ from turncredit.bridges.importers.base import (
     outcome,
     short_hash,
 )
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Said, read_message
+from turncredit.bridges.importers.said import Said
 from turncredit.bridges.importers.tokens import from_full_prompts
 
 #: attributes that hold a span's reward, the newest first

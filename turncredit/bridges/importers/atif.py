@@ -31,7 +31,8 @@ from turncredit.bridges.importers.base import (
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Note, Said, call_text, flat
+from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import Note, Said, call_text
 from turncredit.bridges.importers.tokens import from_full_prompts
 
 SUMMARISED = re.compile(

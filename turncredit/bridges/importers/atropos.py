@@ -23,8 +23,8 @@ from turncredit.bridges.importers.base import (
     per_record,
 )
 from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import read_message
 
 IGNORED = -100
 Run = tuple[list[int], list[int]]

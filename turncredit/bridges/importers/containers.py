@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from turncredit.bridges.importers.base import Record, Report
-from turncredit.bridges.importers.parts import is_message
+from turncredit.bridges.importers.message import is_message
 from turncredit.data import json_lines
 from turncredit.data.json_lines import Skip, opened, parquet_rows, parsed, skip_rest
 from turncredit.errors import UserError

@@ -32,8 +32,9 @@ from turncredit.bridges.importers.base import (
     short_hash,
     truth,
 )
+from turncredit.bridges.importers.message import is_message
 from turncredit.bridges.importers.messages import prompt_of, turns_of
-from turncredit.bridges.importers.parts import flat, is_message
+from turncredit.bridges.importers.parts import flat
 
 TEXTS = ("observation", "response_text", "action", "next_observation")
 IDS = ("task_id", "goal")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from turncredit.bridges.importers.base import Context, Observation, Report, Skip, Turn
-from turncredit.bridges.importers.parts import Said, read_message
+from turncredit.bridges.importers.message import read_message
+from turncredit.bridges.importers.said import Said
 
 Message = dict[str, Any]
 Ours = Callable[[Message], bool]

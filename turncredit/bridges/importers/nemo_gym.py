@@ -22,8 +22,9 @@ from turncredit.bridges.importers.base import (
     short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Note, Said, read_message
+from turncredit.bridges.importers.said import Note, Said
 from turncredit.bridges.importers.tokens import from_full_prompts
 
 TOKENS = {

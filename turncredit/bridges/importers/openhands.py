@@ -26,8 +26,10 @@ from turncredit.bridges.importers.base import (
 )
 from turncredit.bridges.importers.containers import is_event
 from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Note, Said, call_text, flat, read_message
+from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import Note, Said, call_text
 
 #: events that neither the model wrote nor saw
 UNSEEN = frozenset(

@@ -25,8 +25,10 @@ from turncredit.bridges.importers.base import (
     short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import NO_TURN, turns_from
-from turncredit.bridges.importers.parts import Note, Said, flat, read_message
+from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import Note, Said
 
 
 def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:

@@ -22,8 +22,8 @@ from turncredit.bridges.importers.base import (
     outcome,
     per_record,
 )
+from turncredit.bridges.importers.message import role_of
 from turncredit.bridges.importers.messages import turns_of
-from turncredit.bridges.importers.parts import role_of
 
 
 def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:

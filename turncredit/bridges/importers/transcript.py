@@ -23,8 +23,8 @@ from turncredit.bridges.importers.base import (
     short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
+from turncredit.bridges.importers.message import is_message
 from turncredit.bridges.importers.messages import turns_of
-from turncredit.bridges.importers.parts import is_message
 
 SESSIONS = ("sessionId", "session_id", "conversation_id", "thread_id")
 

@@ -31,8 +31,9 @@ from turncredit.bridges.importers.base import (
     outcome,
     per_record,
 )
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import NO_TURN, chain_observations
-from turncredit.bridges.importers.parts import Note, read_message
+from turncredit.bridges.importers.said import Note
 
 VERSION = 1
 

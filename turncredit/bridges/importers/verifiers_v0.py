@@ -11,8 +11,9 @@ from typing import Any
 
 from turncredit.bridges.importers.base import BY_PROMPT, Context, Format, Rollout, Skip, id_of, per_record, short_hash
 from turncredit.bridges.importers.jsonl import Found, place_of, rewards
+from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Note, Said, read_message
+from turncredit.bridges.importers.said import Note, Said
 
 
 def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollout]:

@@ -31,7 +31,7 @@ from turncredit.bridges.importers.base import (
     short_hash,
 )
 from turncredit.bridges.importers.messages import chain_observations, turns_from
-from turncredit.bridges.importers.parts import Said
+from turncredit.bridges.importers.said import Said
 from turncredit.bridges.importers.templates import TEMPLATES, template_of
 
 SESSION = re.compile(r"(.+)_(\d+)_(\d+)")

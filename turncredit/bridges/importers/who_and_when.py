@@ -25,7 +25,8 @@ from turncredit.bridges.importers.base import (
 )
 from turncredit.bridges.importers.jsonl import place_of, turn_number
 from turncredit.bridges.importers.messages import turns_from
-from turncredit.bridges.importers.parts import Said, flat
+from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import Said
 
 PEOPLE = frozenset(("human", "user", "user_proxy", "system", "Computer_terminal", "computer_terminal"))
 

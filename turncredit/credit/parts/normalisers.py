@@ -28,12 +28,17 @@ def whiten(
 
     Source: verl's `masked_whiten` (epsilon inside the root, unbiased variance), as used after GAE and by REINFORCE++;
     TRIAGE, eq. 4. Departure: the batch is its turns, where verl counts each token of a response.
+
+    The column `advantage_raw` keeps the advantage before it.
     """
     return whitened(advantage_N, ddof, var_eps)
 
 
 def rms(turns: Turns, advantage_N: np.ndarray) -> np.ndarray:
-    """A / sqrt(mean A^2) over all turns of the batch: unit size, signs and zeros kept. Rounding noise alone is 0."""
+    """A / sqrt(mean A^2) over all turns of the batch: unit size, signs and zeros kept. Rounding noise alone is 0.
+
+    The column `advantage_raw` keeps the advantage before it.
+    """
     size = float(np.sqrt(np.mean(advantage_N**2)))
     return advantage_N / size if size > NOISE else np.zeros(turns.n)
 

@@ -9,6 +9,7 @@ from turncredit.envs.household.verl_agent import PROMPT
 WORDS = Words(
     setting="You act in a text game.",
     game="a household text game",
+    task="Your task is to",
     examples=("go to fridge 1", "open fridge 1", "take apple 1 from fridge 1"),
     templates=(
         "go to {place}",

@@ -7,6 +7,7 @@ from turncredit.data.env_wording import Words
 WORDS = Words(
     setting="You do a science experiment in a text game. You can go only from a room to the next one, or teleport.",
     game="a text game about science experiments",
+    task="Your task is to",
     examples=("go to kitchen", "pick up thermometer", "focus on metal pot"),
     templates=(
         "go to {room}",

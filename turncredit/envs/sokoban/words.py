@@ -11,6 +11,7 @@ WORDS = Words(
         "_ floor, O a target, X a box, P you, √ a box on a target, S you on a target."
     ),
     game="Sokoban",
+    task="Your task is to",
     examples=DIRECTIONS,
     templates=DIRECTIONS,
 )

@@ -20,6 +20,7 @@ WORDS = Words(
         "means number 1."
     ),
     game="a simulated home",
+    task="Your task is to",
     examples=("walk to kitchen", "open fridge", "grab milk", "put milk on kitchen_counter", "switch on tv"),
     templates=tuple(TEXTS[verb].format(*_NAMES.get(verb, ("{object}",))) for verb in _TOLD),
 )

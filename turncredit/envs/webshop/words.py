@@ -9,6 +9,7 @@ from turncredit.envs.webshop.verl_agent import PROMPT
 WORDS = Words(
     setting="You shop in a text web shop.",
     game="a text web shop",
+    task="Your instruction:",
     examples=("search[leak proof water bottle]", "click[Buy Now]"),
     templates=("search[{words}]", "click[{button, product or option}]"),
     tools=TOOLS,

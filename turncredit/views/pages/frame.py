@@ -34,6 +34,7 @@ class Frame:
     places            the way to this page from the viewer's first one; a page of its own has none
     notes             lines on what could not be read
     refresh           seconds after which the page's live part is fetched again; 0: it does not change
+    policy            the page's content security policy; empty where a server sends it
     """
 
     styles: Sequence[str] = ("style.css",)
@@ -42,6 +43,10 @@ class Frame:
     places: Sequence[Place] = ()
     notes: Sequence[str] = ()
     refresh: int = 0
+    policy: str = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 #: Around a page that is a file of its own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
@@ -120,48 +120,49 @@ def markdown(board: Leaderboard) -> str:
     """docs/leaderboard.md, as it is committed."""
     settings, found = board.scored[0].card, worth(board.scored)
     lines = [
-        "# Leaderboard: credit methods on exact worlds",
+        "# Leaderboard: credit methods on exact worlds and recorded rollouts",
         "",
-        "Written by `turncredit score --all --markdown docs/leaderboard.md`; [score](score.md) says how to read it.",
-        f"Each number is over the exact worlds, for groups of {SIZE}, with {settings.rollouts:,} rollouts drawn in",
-        f"each (seed {settings.seed}). Ordered by the mean cosine. A high place is no promise of a gain in training.",
+        "After this page you know how every method does where the truth is known ([how to read it](score.md)).",
         "",
-        f"| method | {' | '.join(COLUMNS)} |",
-        f"|---|{''.join('---|' if name in TEXTS else '---:|' for name in COLUMNS)}",
-        *(f"| {_name(one)} | {' | '.join(cells(one))} |" for one in board.on_worlds),
+        "    turncredit score --all --markdown docs/leaderboard.md      # writes this page",
+        "",
+        f"Exact worlds, groups of {SIZE}, {settings.rollouts:,} rollouts drawn in each world (seed {settings.seed}).",
+        "Ordered by the mean cosine. A high place is no promise of a gain in training.",
+        "",
+        *_table(COLUMNS, [(_name(one), cells(one)) for one in board.on_worlds]),
         "",
         *(f"- *{name}*: {meaning}." for name, meaning in COLUMNS.items()),
-        "- *italics*: a bound, which could not be used in a real environment.",
+        "- *italics*: a [reference](methods/bounds.md), which could not be used in a real environment.",
         "",
         *_recorded(board),
         "## Do these numbers predict gains?",
         "",
         verdict(found),
         "",
-        "Spearman's correlation over families of methods (one method each, no bounds), 95% by Bonett and Wright, p by",
-        "permutation. The sign is such that + is good. The gains' own errors are not in the intervals. `real_` is on",
-        "recorded rollouts of the same world. *signs*: families whose gain has the sign that a threshold found on the",
-        "other families predicts; in brackets, what is right if all have the more frequent sign.",
+        "Spearman's correlation over families of methods (one method each, no references), 95% by Bonett and Wright, p",
+        "by permutation. + is good. The gains' own errors are not in the intervals. `real_` is on recorded rollouts of",
+        "the same world. *signs*: families whose gain has the sign that a threshold found on the other families",
+        "predicts; in brackets, what is right if all have the more frequent sign.",
         "",
-        "| number | setting | correlation | 95% | p | families | signs |",
-        "|---|---|---:|---:|---:|---:|---|",
-        *(_worth_row(one) for one in found),
+        *_worth_table(found),
         "",
         "## Not scored here",
         "",
-        "On exact worlds:",
-        "",
-        *_reasons(board.left_out),
-        "",
+        *_reasons("exact worlds", board.left_out),
     ]
     if board.not_recorded:
-        lines += ["On recorded rollouts:", "", *_reasons(board.not_recorded), ""]
+        lines += _reasons("recorded rollouts", board.not_recorded)
     return "\n".join(lines)
 
 
-def _reasons(left_out: Sequence[tuple[Method, str]]) -> list[str]:
-    rows = (f"| `{method.name}` | {reason} |" for method, reason in left_out)
-    return ["| method | why |", "|---|---|", *rows]
+def _table(columns: Mapping[str, str], rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """A table in Markdown: a row for each name with its cells."""
+    rules = "".join("---|" if name in TEXTS else "---:|" for name in columns)
+    return [
+        f"| method | {' | '.join(columns)} |",
+        f"|---|{rules}",
+        *(f"| {name} | {' | '.join(row)} |" for name, row in rows),
+    ]
 
 
 def _recorded(board: Leaderboard) -> list[str]:
@@ -176,20 +177,35 @@ def _recorded(board: Leaderboard) -> list[str]:
         f"Means over the parts of [{most.set}, version {most.version}](score_data.md), ordered by rank correlation.",
         "The first row is what the truth would score against its own estimate.",
         "",
-        f"| method | {' | '.join(RECORDED)} |",
-        f"|---|{''.join('---|' if name in TEXTS else '---:|' for name in RECORDED)}",
-        f"| A* | {' | '.join(_truth_cells(most))} |",
-        *(f"| {_name(one)} | {' | '.join(recorded_cells(one))} |" for one in board.on_rollouts),
+        *_table(
+            RECORDED,
+            [("A*", _truth_cells(most)), *((_name(one), recorded_cells(one)) for one in board.on_rollouts)],
+        ),
         "",
         *(f"- *{name}*: {meaning}." for name, meaning in RECORDED.items() if name != "gains"),
         "",
     ]
 
 
-def _worth_row(one: Worth) -> str:
-    interval = f"{two(one.low)} to {two(one.high)}"
-    signs = f"{one.right} of {one.families} ({one.most})"
-    return f"| {one.part} | {one.setting} | {two(one.rho)} | {interval} | {one.p:.2f} | {one.families} | {signs} |"
+def _worth_table(found: Sequence[Worth]) -> list[str]:
+    """A row for each number, a column for each setting."""
+    by_part: dict[str, dict[str, str]] = {}
+    for one in found:
+        signs = f"signs {one.right} of {one.families} ({one.most})"
+        text = f"{two(one.rho)} ({two(one.low)} to {two(one.high)}), p {one.p:.2f}, {signs}"
+        by_part.setdefault(one.part, {})[one.setting] = text
+    settings = list(dict.fromkeys(one.setting for one in found))
+    rows = (f"| {part} | {' | '.join(of.get(one, '') for one in settings)} |" for part, of in by_part.items())
+    return [f"| number | {' | '.join(settings)} |", f"|---|{'---|' * len(settings)}", *rows]
+
+
+def _reasons(where: str, left_out: Sequence[tuple[Method, str]]) -> list[str]:
+    """The methods that were not scored there, by the reason."""
+    names: dict[str, list[str]] = {}
+    for method, reason in left_out:
+        names.setdefault(reason, []).append(f"`{method.name}`")
+    rows = (f"- {reason[0].upper()}{reason[1:]}: {', '.join(of)}." for reason, of in names.items())
+    return [f"On {where}:", "", *rows, ""]
 
 
 def _name(one: Scored) -> str:

@@ -13,11 +13,20 @@ class Addresses:
     """The addresses of a server's pages. An address stays the same as long as its artifacts have their names."""
 
     live = True  # whether pages are made when they are asked for, so that lists can be filtered
+    policy = ""  # the pages' content security policy, where no server sends it
 
     @property
     def asset(self) -> Callable[[str], str] | None:
         """From the name of a style sheet or a script to its address; None where they are written into the pages."""
         return lambda name: f"/static/{name}"
+
+    def where(self, text: object) -> str:
+        """A path, or a line with one, as pages show it."""
+        return str(text)
+
+    def compared(self, source: str, round_: str | None) -> list[tuple[str, str, str]] | None:  # noqa: ARG002
+        """What is compared on pages: methods in a round, or rounds, each with its address; None: what one chooses."""
+        return None
 
     def chosen(self, source: str, name: str) -> list[tuple[str, str]] | None:  # noqa: ARG002
         """The rollouts of a round that have a page, by group and name; None: all of them."""

@@ -20,8 +20,8 @@ from turncredit.views.pages.data import FULL_COLOUR, scale_of
 from turncredit.views.show.find import Files
 from turncredit.views.sql import one_line, writes
 
-#: Rollouts on a page.
-PAGE = 50
+#: Rollouts on a page; and on one that has all of them.
+PAGE, ALL = 50, 10**9
 #: Memory and seconds that a query may use.
 MEMORY, PATIENCE = "192MB", 10.0
 #: Texts of turns in which a filter looks.
@@ -243,6 +243,19 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
         scales=scales,
         problems=problems,
     )
+
+
+def texts(files: Files) -> dict[tuple[str, str], str]:
+    """What was done in each rollout, by group and name. Raises UserError if the turns cannot be read."""
+    with opened(files, []) as (connection, columns):
+        named = next((name for name in ("action", "response_text") if name in columns), None)
+        if named is None:
+            return {}
+        rows = connection.execute(
+            f"SELECT group_id::VARCHAR, rollout_id::VARCHAR, string_agg({named}, ' ' ORDER BY turn) "
+            "FROM turns GROUP BY ALL"
+        ).fetchall()
+    return {(group, rollout): text or "" for group, rollout, text in rows}
 
 
 def credited(files: Files) -> list[str]:

@@ -89,7 +89,7 @@ def application(viewer: Viewer, token: str, port: int, hosts: frozenset[str] = L
     app = web.Application(middlewares=[guarded])
     router = app.router
     router.add_get("/static/{name}", _static)
-    router.add_get("/", _handler(viewer, lambda _: _first(viewer)))
+    router.add_get("/", _handler(viewer, lambda _: viewer.first()))
     router.add_get("/experiment/{source}", _handler(viewer, lambda request: viewer.experiment(_source(request))))
     for kind, of_source in {"compare": viewer.compare, "trail": viewer.trail}.items():
         router.add_get(f"/{kind}/{{source}}", _handler(viewer, partial(_of_source, of_source)))
@@ -110,14 +110,6 @@ def _of_source(make: Callable[[str, Mapping[str, str]], str], request: web.Reque
 
 def _of_round(make: Callable[[str, str, Mapping[str, str]], str], request: web.Request) -> str:
     return make(_source(request), request.match_info["round"], dict(request.query))
-
-
-def _first(viewer: Viewer) -> str:
-    """The first page: the list, or the only thing there is."""
-    if len(viewer.found) != 1:
-        return viewer.home()
-    name, source = next(iter(viewer.found.items()))
-    return viewer.experiment(name) if not hasattr(source, "about") else viewer.round(name, TABLE, {})
 
 
 def _handler(viewer: Viewer, make: Callable[[web.Request], str]) -> Handler:

@@ -27,8 +27,8 @@
     toggle();
   }));
 
-  const stops = all("[data-stop]");
-  let now = -1;
+  let stops = all("[data-stop]"), now = -1;
+  addEventListener("listed", () => { stops = all("[data-stop]"); now = -1; });  // a list has other lines now
   function go(place, scroll = true) {
     if (!stops.length) return;
     now = Math.max(0, Math.min(stops.length - 1, place));
@@ -50,9 +50,10 @@
   };
   addEventListener("hashchange", fromHash);
   fromHash();
-  stops.forEach((stop, place) => stop.addEventListener("click", (event) => {
-    if (!event.target.closest("a, summary, button, input")) go(place, false);
-  }));
+  addEventListener("click", (event) => {
+    const place = stops.indexOf(event.target.closest("[data-stop]"));
+    if (place >= 0 && !event.target.closest("a, summary, button, input")) go(place, false);
+  });
 
   const help = document.getElementById("help");
   const follow = (name) => { const link = document.querySelector(`a[rel~="${name}"]`); if (link) link.click(); };

@@ -1,0 +1,98 @@
+"""The page that compares: two methods on the rollouts of a round, or two rounds of runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turncredit.config.layout import named_round, round_name
+from turncredit.views.pages.frame import Place, render
+from turncredit.views.viewer import compare, rollouts
+from turncredit.views.viewer.context import Context, Query
+from turncredit.views.viewer.sources import Absent, Experiments
+
+
+def page(context: Context, name: str, query: Query) -> str:
+    """Two methods on the rollouts of a round, or two rounds of runs. Raises UserError."""
+    return _methods(context, name, query) if "round" in query else _rounds(context, name, query)
+
+
+def _methods(context: Context, name: str, query: Query) -> str:
+    round_ = query["round"]
+    files = context.given.source(name).files(round_)
+    names = rollouts.credited(files)
+    a, b = (query.get(key) or next(iter(names[at:]), "") for at, key in enumerate("ab"))
+    found = compare.methods(files, a, b)
+
+    def turn_link(row: compare.TurnDifference) -> str | None:
+        page = context.addresses.rollout(name, round_, row.group, row.rollout, {"method": a})
+        return page and f"{page}#t{row.turn}"
+
+    return _compared(
+        context,
+        name,
+        f"{a} and {b} on the rollouts of {context.round_words(name, round_)}",
+        [context.round_place(name, round_)],
+        found.problems,
+        {"a": a, "b": b, "round": round_, "choices": names, "found": found, "truth": files.branches is not None},
+        turn_link=turn_link,
+    )
+
+
+def _rounds(context: Context, name: str, query: Query) -> str:
+    source = context.given.experiment(name)
+    runs = context.overview(source).runs
+    turns_of = {
+        round_name(method, seed, cell.round): cell.turns
+        for (method, seed), cells in runs.items()
+        for cell in cells
+        if cell.state != "missing"
+    }
+    options = list(turns_of)
+    if len(options) < 2:
+        raise Absent(f"{name}: there are not yet two rounds to compare")
+    a, b = (query.get(key) or usual for key, usual in zip("ab", _two_of(options), strict=True))
+    for one in (a, b):
+        if one not in turns_of:
+            raise Absent(f"{one}: not a round of a run that has rollouts")
+    tasks, common = compare.rounds(source.files(turns_of[a]), source.files(turns_of[b]))
+    one, other = named_round(a), named_round(b)
+    games = compare.evaluated(source.layout, one, other) if one and other else None
+    differ = games.differ if games else []
+    better = [sum(row[2] > row[3] for row in differ), sum(row[2] < row[3] for row in differ)]
+    return _compared(
+        context,
+        name,
+        f"{a} and {b}",
+        [],
+        [],
+        {"a": a, "b": b, "options": options, "tasks": tasks, "common": common, "games": games, "better": better},
+        group_link=lambda one, group: context.addresses.group(name, turns_of[one], group),
+    )
+
+
+def _compared(
+    context: Context, name: str, title: str, places: list[Place], notes: list[str], values: dict[str, Any], **links: Any
+) -> str:
+    given = {"choices": None, "found": None, "tasks": None, "games": None, "truth": False, "options": []}
+    experiment = isinstance(context.found.get(name), Experiments)
+    return render(
+        "compare.html.j2",
+        context.frame([*context.above(name), *places, Place("compare", None)], notes),
+        title=title,
+        live=context.addresses.live,
+        compared=context.addresses.compared(name, values.get("round")) or [],
+        other_link=context.addresses.compare(name) if experiment and "round" in values else None,
+        other_words="two rounds instead",
+        **{**given, "round": "", **values},
+        **{"turn_link": None, "group_link": None, **links},
+    )
+
+
+def _two_of(rounds: list[str]) -> tuple[str, str]:
+    """The rounds that are compared at first: two methods in the last round that both have, where tasks are the same."""
+    first_of: dict[str, dict[str, str]] = {}  # round -> method -> the name of its first seed's
+    for one in rounds:
+        first_of.setdefault(one.rpartition("/")[2], {}).setdefault(one.partition("/")[0], one)
+    both = [list(of.values()) for _, of in sorted(first_of.items(), key=lambda item: (len(item[0]), item[0]))]
+    one, other, *_ = next((names for names in reversed(both) if len(names) > 1), [rounds[0], rounds[-1]])
+    return one, other
