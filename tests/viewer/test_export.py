@@ -23,6 +23,8 @@ from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.sources import Absent
 from turncredit.views.viewer.viewer import Viewer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
