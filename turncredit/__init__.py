@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turncredit.credit import credit as credit
 
 old_names.install()
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 def __getattr__(name: str) -> Any:
