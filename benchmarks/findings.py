@@ -50,6 +50,7 @@ KNOWLEDGE = {
         "has_turnrd",
         "has_turnrd_film",
         "agentprm",
+        "agentprm_td",
         "mgr",
     ),
     "a second pass of the policy": ("hcapo", "istar", "istar_code", "progress_advantage"),
@@ -57,7 +58,11 @@ KNOWLEDGE = {
     "progress that the environment measures": ("has_progressive",),
     "references": ("oracle_progress", "random_credit"),
 }
-SETTINGS = {"household 1": "household, first SFT policy", "household 2": "household, second SFT policy"}
+SETTINGS = {
+    "household 1": "household: first SFT policy",
+    "household 2": "second SFT policy",
+    "household 3": "third, four seeds",
+}
 #: Points of success; an interval that goes on beyond them ends in an arrow.
 LEFT, RIGHT = -31.0, 21.0
 
@@ -99,17 +104,16 @@ def gains(table: pd.DataFrame) -> Figure:
 
 
 def _intervals(ax: Axes, place: float, found: pd.DataFrame, settings: Sequence[str]) -> None:
-    """A method's interval in each setting, one a little below the other; beyond the axis an arrow and the number."""
-    for number, setting in enumerate(settings):
-        for row in found[found["setting"] == setting].itertuples():
-            colour, marker = LOOKS[number % len(LOOKS)]
-            y = place + 0.17 * (len(settings) - 1) - 0.34 * number
-            if row.value < LEFT:
-                ax.annotate("", (LEFT, y), (LEFT + 1.5, y), arrowprops={"arrowstyle": "->", "color": colour})
-                ax.text(LEFT + 1.8, y, f"{row.value:+.0f}", fontsize=8, color=colour, va="center")
-                continue
-            ax.plot([max(row.low, LEFT), min(row.high, RIGHT)], [y, y], color=colour, linewidth=1.6)
-            ax.plot(row.value, y, marker, color=colour, markersize=4.6)
+    """A method's interval in each setting that has one, side by side; beyond the axis an arrow and the number."""
+    for number, row in enumerate(found.itertuples()):
+        colour, marker = LOOKS[settings.index(row.setting) % len(LOOKS)]
+        y = place + 0.14 * (len(found) - 1) - 0.28 * number
+        if row.value < LEFT:
+            ax.annotate("", (LEFT, y), (LEFT + 1.5, y), arrowprops={"arrowstyle": "->", "color": colour})
+            ax.text(LEFT + 1.8, y, f"{row.value:+.0f}", fontsize=7, color=colour, va="center")
+            continue
+        ax.plot([max(row.low, LEFT), min(row.high, RIGHT)], [y, y], color=colour, linewidth=1.6)
+        ax.plot(row.value, y, marker, color=colour, markersize=4.6)
 
 
 def predictors(table: pd.DataFrame) -> Figure:

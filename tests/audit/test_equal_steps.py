@@ -63,3 +63,9 @@ def test_in_round_1_methods_with_the_same_settings_learn_from_the_same_sequences
         "seed 0, round 1: whole took 4 optimiser steps on 16 sequences (200 tokens), "
         "but other 4 optimiser steps on 15 sequences (190 tokens)"
     ]
+
+
+def test_runs_of_a_method_that_the_experiment_has_no_more_are_not_compared():
+    """Their settings went with its definition; a report of the methods that are left must still be made."""
+    spent = {RunUpdate(name, 0, 1): Spent(4, 16, 200) for name in ("whole", "other")}
+    assert unequal(experiment(), {**spent, RunUpdate("gone", 0, 1): Spent(9, 9, 9)}) == []

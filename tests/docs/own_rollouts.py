@@ -75,13 +75,13 @@ def _cell(value: object) -> str:
 def columns() -> str:
     """The columns of an imported table, with what they hold."""
     lines = [
-        "`imported`: the table that `turncredit import` writes. Columns that the file has nothing for are left out.",
+        "`turncredit import` writes these columns, but for those that the file has nothing for. `?`: may be null.",
         "",
     ]
-    lines += ["| column | type | null | |", "|---|---|---|---|"]
+    lines += ["| column | type | |", "|---|---|---|"]
     for field in tables.schema("imported"):
-        null = "yes" if field.nullable else ""
-        lines.append(f"| `{field.name}` | {_type(field.type)} | {null} | {MEANINGS[field.name]} |")
+        kind = f"{_type(field.type)}{'?' if field.nullable else ''}"
+        lines.append(f"| `{field.name}` | {kind} | {MEANINGS[field.name]} |")
     return "\n".join(lines)
 
 

@@ -27,6 +27,22 @@ from turncredit.judges.label import label_turns
 FORMATS = sorted(files.WRITERS)
 
 
+@pytest.mark.parametrize("name", importers.FORMATS)
+def test_a_format_says_what_it_reads_and_what_it_was_checked_against(name: str) -> None:
+    title, *lines = importers.told(name)
+    assert title == name
+    assert [line.split()[0] for line in lines] == ["files", "group", "turns", "reward", "checked"]
+    assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_the_command_lists_the_formats_without_a_file_and_asks_for_one_otherwise() -> None:
+    listed = turncredit("import", "--formats")
+    assert [line for line in listed.stdout.splitlines() if line and line[0] != " "] == list(importers.FORMATS)
+    refused = turncredit("import", "--out", "turns.parquet")
+    assert refused.returncode == 2
+    assert "give files to import" in refused.stderr
+
+
 def imported(name: str | None, path: Path, *, strict: bool = True, **mapping: str) -> tuple[pa.Table, Report]:
     out = path.parent / "turns.parquet"
     if name == "jsonl" and not mapping:

@@ -24,7 +24,7 @@ from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler, vllm
 from turncredit.policy.engines.vllm import Engine
 from turncredit.policy.open import OpenPolicy
-from turncredit.policy.sampling import Request
+from turncredit.policy.sampling import Request, Unordered
 from turncredit.policy.weights import MOMENTS_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ import json, sys
 import numpy as np
 
 def main():
-    from turncredit.policy.sampling import Request
+    from turncredit.policy.sampling import Request, Unordered
     from turncredit.policy.engines import vllm
     from turncredit.policy.engines.vllm import Engine, Vllm
 
@@ -52,6 +52,14 @@ def main():
                 contexts[i] += prompts[i] + response.ids
                 logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
         results.append([contexts, logprobs])
+        asked = [Request(i, ids, True, draws[i]) for i, ids in enumerate(prompts)]
+        together, apart = [response.ids for response in engine.sample(asked, 1.0, 6)], {}
+        for request in asked[::-1]:  # the next one goes out while the one before is sampled
+            engine.submit(request, 1.0, 6)
+            apart |= {slot: response.ids for slot, response in engine.answered(wait=False)}
+        while len(apart) < len(asked):
+            apart |= {slot: response.ids for slot, response in engine.answered(wait=True)}
+        assert [apart[slot] for slot in range(len(prompts))] == together
         running.sleep()
     print("RESULT" + json.dumps([results, len(starts)]))
 
@@ -128,6 +136,7 @@ def engines(monkeypatch):
             self.files = {path.name: path.resolve() for path in Path(folder).iterdir()}
             self.settings, self.prompts, self.sampling, self.adapters = settings, [], [], []
             self.called, self.read = [], []
+            self.llm_engine, self.running = self, []
             made.append(self)
 
         def sleep(self, level):
@@ -143,17 +152,28 @@ def engines(monkeypatch):
         def reset_prefix_cache(self):
             self.called.append(("reset_prefix_cache",))
 
-        def generate(self, prompts, sampling, *, lora_request, **_):
-            self.sampling += sampling
+        def add_request(self, name, prompt, sampling, *, lora_request):
+            self.sampling.append(sampling)
             self.adapters.append(lora_request)
-            self.prompts += [list(prompt["prompt_token_ids"]) for prompt in prompts]
-            step = {7: SimpleNamespace(logprob=-0.5)}
-            return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[7], logprobs=[step])]) for _ in prompts]
+            self.prompts.append(list(prompt["prompt_token_ids"]))
+            self.running.append(name)
+
+        def abort_request(self, names):
+            self.called.append(("abort", names))
+            self.running = [name for name in self.running if name not in names]
+
+        def step(self):
+            name, step = self.running.pop(0), {7: SimpleNamespace(logprob=-0.5)}
+            return [SimpleNamespace(request_id=name, outputs=[SimpleNamespace(token_ids=[7], logprobs=[step])])]
 
     package, lora = ModuleType("vllm"), ModuleType("vllm.lora.request")
     package.LLM, package.SamplingParams = LLM, lambda **settings: settings
     lora.LoRARequest = lambda name, number, path: (name, number, path)
-    for name, module in {"vllm": package, "vllm.lora": ModuleType("vllm.lora"), "vllm.lora.request": lora}.items():
+    inputs, sampling = ModuleType("vllm.inputs"), ModuleType("vllm.sampling_params")
+    inputs.tokens_input = lambda ids: {"type": "token", "prompt_token_ids": ids}
+    sampling.RequestOutputKind = SimpleNamespace(FINAL_ONLY="last")
+    parts = {"vllm.inputs": inputs, "vllm.sampling_params": sampling, "vllm.lora.request": lora}
+    for name, module in {"vllm": package, "vllm.lora": ModuleType("vllm.lora"), **parts}.items():
         monkeypatch.setitem(sys.modules, name, module)
     return made
 
@@ -168,6 +188,33 @@ def test_vllm_gets_whole_contexts_and_caches_prefixes_and_a_changed_policy_a_new
     assert engines[0].prompts == [[1, 2, 3], [1, 2, 3, 7, 4], [1, 2, 5]]
     policy.trained_into(world.path("base")).sampler(2)
     assert len(engines) == 2
+
+
+def test_a_request_may_be_sent_while_others_wait_and_each_slot_gets_its_own_answer(world, engines):
+    engine = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm").sampler(3)
+    assert isinstance(engine, Unordered)
+    for slot in range(2):
+        engine.submit(Request(slot, [1, slot], True, np.zeros(1)), 1.0, 1)
+    engines[0].running.reverse()
+    assert [slot for slot, _ in engine.answered(wait=True)] == [1]
+    engine.submit(Request(2, [1, 2], True, np.zeros(1)), 1.0, 1)
+    engine.submit(Request(1, [9], False, np.zeros(1)), 1.0, 1)
+    assert [slot for _ in range(3) for slot, _ in engine.answered(wait=True)] == [0, 2, 1]
+    assert engines[0].prompts == [[1, 0], [1, 1], [1, 2], [1, 1, 7, 9]]
+    assert engine.answered(wait=True) == []
+
+
+def test_cancelled_requests_leave_the_engine_and_are_never_answered(world, engines):
+    running = Engine()
+    first = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=running).sampler(2)
+    first.submit(Request(0, [1, 2], True, np.zeros(1)), 1.0, 1)
+    first.cancel()
+    assert engines[0].called == [("abort", ["0"])]
+    second = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=running).sampler(2)
+    engines[0].running.append("0")  # an answer that was under way
+    second.submit(Request(1, [3], True, np.zeros(1)), 1.0, 1)
+    assert second.answered(wait=False) == []
+    assert [slot for slot, _ in second.answered(wait=True)] == [1]
 
 
 def test_vllm_sees_no_moments_of_an_optimiser_which_it_would_take_for_weights(world, tmp_path, engines):
@@ -316,6 +363,17 @@ def test_only_an_engine_that_is_kept_on_a_gpu_learns_to_sleep(world, engines, mo
         once(Engine(), world.path("sft_policy"))
         sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
     assert [engine.settings["enable_sleep_mode"] for engine in engines] == [False, False, True, False]
+
+
+def test_on_the_cpu_a_prompt_is_read_at_once_however_long_it_is(world, engines, monkeypatch):
+    """vLLM 0.32 ends with "CPU Generator does not use offset" where it reads a prompt with a seed in parts."""
+    for gpu in (False, True):
+        monkeypatch.setattr(vllm, "_has_gpu", lambda gpu=gpu: gpu)
+        sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
+    on_cpu, on_gpu = (engine.settings for engine in engines)
+    assert on_cpu["enable_chunked_prefill"] is False
+    assert on_cpu["max_num_batched_tokens"] >= on_cpu["max_model_len"]
+    assert not {"enable_chunked_prefill", "max_num_batched_tokens"} & on_gpu.keys()
 
 
 def test_without_vllm_the_error_says_what_to_do(world):

@@ -132,12 +132,17 @@ def test_every_view_can_be_described(view, finished):
     assert sql.answer(f"DESCRIBE {view}", finished).num_rows > 0
 
 
-def test_the_page_lists_every_view():
-    page = (Path(__file__).parents[2] / "docs/sql.md").read_text()
-    table = page[page.index("| view |") : page.index("A view begins with")]
-    names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    listed = re.findall(r"`(\w+)`", "".join(names))
+@pytest.mark.parametrize("query", ["show tables", "SHOW ALL TABLES;"])
+def test_the_views_are_listed_with_what_a_row_of_each_is(query, finished):
+    listed = {row["view"]: row["one row per"] for row in rows(query, finished)}
     assert sorted(listed) == sorted(sql_views.VIEWS)
+    assert all(listed.values())
+
+
+def test_files_are_listed_by_their_names(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "mine.parquet")
+    listed = sql.answer("show tables", tmp_path, files=[tmp_path / "mine.parquet"])
+    assert listed.to_pylist() == [{"name": "mine"}]
 
 
 def test_the_queries_of_the_documentation_run(audited):

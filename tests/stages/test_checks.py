@@ -85,6 +85,30 @@ def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_mo
     )
 
 
+def test_a_job_that_samples_asks_for_the_gpus_of_all_engines():
+    def configured(gpu=None, **policy):
+        given = {} if gpu is None else {"rollout": {"gpu": gpu}}
+        return tiny.experiment(methods=["flat_grpo"], policy=policy, resources=given)
+
+    vllm = {"engine": "vllm", "sample_gpus": 2, "sample_engines": 4}
+    made = configured(**vllm)
+    check(made)
+    assert {made.gpus(stage) for stage in ("rollout", "eval", "rounds")} == {8}
+    assert made.gpus("update") == 1
+    with pytest.raises(UserError) as error:
+        check(configured(gpu=9, **vllm))
+    assert str(error.value) == (
+        "config: resources.rollout.gpu is 9, but vLLM takes policy.sample_engines x sample_gpus, 8, and leaves the "
+        "others idle; set both to the same number"
+    )
+    with pytest.raises(UserError) as error:
+        check(configured(engine="lockstep", sample_engines=2))
+    assert str(error.value) == (
+        "config: policy.sample_engines is 2, but rollouts with policy.engine lockstep are shared by rollout.processes; "
+        "set it to 1, or engine to vllm"
+    )
+
+
 @pytest.mark.parametrize(
     ("stage", "given", "refused"),
     [

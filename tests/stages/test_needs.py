@@ -80,6 +80,23 @@ def test_memory_of_gpus_that_a_stage_does_not_use_does_not_count():
     assert needs.fits(plan, "update").startswith("update takes about 1")
 
 
+def test_each_of_several_engines_holds_its_share_of_the_slots_and_all_of_the_weights():
+    policy = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}
+    rollout = {"tasks": 16, "group_size": 8, "slots": 128}
+    plans = [plan_of(policy={**policy, "sample_engines": count}, rollout=rollout, **BIG) for count in (1, 4)]
+    one, each = (needs.need(plan, "rollout") for plan in plans)
+    assert each.model["weights"] == one.model["weights"]
+    assert each.model["cache"] == one.model["cache"] / 4
+    assert each.host == 4 * (one.host + HOST.process)
+    (alone,), (shared,) = (
+        needs.gpu_seconds_in_turn(plan, [("rollout", plan.turns_at("flat_grpo", 0, 1))]) for plan in plans
+    )
+    start = STARTS.vllm + STARTS.vllm_a_billion * shapes(plans[0].experiment).parameters / 1e9
+    # A step of decoding reads all weights whatever the number of sequences, so four engines are not four times as fast.
+    assert (alone - start) / 4 < shared - start < alone - start
+    assert plans[1].experiment.gpus("rollout") == 4
+
+
 def test_a_step_in_float32_on_a_gpu_takes_a_number_for_each_parameter_beside_the_moments():
     """torch.optim.AdamW computes the roots of all second moments at once there; on a CPU one parameter's at a time."""
     three, update = {"source": QWEN["3B"], "dtype": "bfloat16"}, {"gradient_checkpointing": True, "minibatch": 1}

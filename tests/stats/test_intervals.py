@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from turncredit.errors import UserError
-from turncredit.stats import intervals
+from turncredit.stats import intervals, levels
 
 
 def evals(rows: list[tuple], columns: str = "seed round task_id success", **same) -> pd.DataFrame:
@@ -286,10 +286,10 @@ def test_a_mean_of_seeds_has_the_t_interval_and_none_with_one_seed():
 
 
 def test_holm_steps_down_and_never_falls():
-    assert intervals.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
-    assert intervals.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
-    assert np.isnan(intervals.holm({"a": float("nan"), "b": 0.02})["a"])
-    assert intervals.holm({"a": float("nan"), "b": 0.02})["b"] == 0.04
+    assert levels.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert levels.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
+    assert np.isnan(levels.holm({"a": float("nan"), "b": 0.02})["a"])
+    assert levels.holm({"a": float("nan"), "b": 0.02})["b"] == 0.04
 
 
 def test_a_pooled_interval_is_the_t_interval_over_seeds_and_never_below_what_their_own_errors_give():

@@ -37,6 +37,20 @@ from turncredit.training.sequences import token_logprobs
 RATE = 5e-7
 
 
+@pytest.mark.parametrize("use", ["model", "masters", "sampler"])
+def test_a_policy_in_bfloat16_has_tf32_set_and_one_in_float32_has_not(world, use):
+    """Whatever was used before in this process; on a CPU it changes nothing."""
+    on_cpu = torch.backends.mkldnn.matmul.fp32_precision
+    how = {"model": (), "masters": ("float32",), "sampler": (1,)}[use]
+    try:
+        for dtype, expected in (("bfloat16", True), ("float32", False), ("bfloat16", True)):
+            getattr(OpenPolicy(world.path("sft_policy"), dtype=dtype), use)(*how)
+            assert torch.backends.cuda.matmul.allow_tf32 is expected
+            assert torch.backends.mkldnn.matmul.fp32_precision == on_cpu
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
 def weights(folder):
     return load_file(folder / "model.safetensors")
 

@@ -245,6 +245,13 @@ def test_a_jobs_engine_has_room_for_its_largest_stage_but_for_no_more_than_the_s
     assert fused.most_slots(narrow, "flat_grpo") == 8
 
 
+@pytest.mark.parametrize("method", ["vineppo", "carl"])
+def test_a_jobs_engine_has_room_for_continuations_and_forks_from_its_start(method):
+    """Else it would start again in the middle of each round."""
+    plan = Plan(tiny.experiment(methods=[method], rollout={"tasks": 4, "group_size": 2, "slots": 256}))
+    assert fused.most_slots(plan, method) == 256
+
+
 def test_the_vllm_of_a_job_sleeps_while_other_stages_run_and_ends_before_a_judge_is_served(tmp_path, monkeypatch):
     happened = []
 

@@ -55,11 +55,12 @@ def counted(checks: int, kinds: int, rounds: int) -> str:
 def unequal(experiment: Experiment, spent: Mapping[RunUpdate, Spent]) -> list[str]:
     """One line for each seed and round in which methods that should have taken the same steps did not.
 
-    Methods with `skip_dead_groups` are left out: which groups are dead depends on what the policy has learned.
+    Methods with `skip_dead_groups` are left out: which groups are dead depends on what the policy has learned. So are
+    runs of methods that the experiment has no more, whose settings are not known.
     """
     alike: dict[tuple[int, int, int], dict[str, Spent]] = defaultdict(dict)
     for (method, seed, round), cost in sorted(spent.items()):
-        asked = planned(experiment, method)
+        asked = planned(experiment, method) if method in experiment.methods else None
         if asked is not None:
             tokens = 0 if forks_of(experiment, method) else cost.tokens
             first = Spent(cost.steps, cost.sequences, tokens)

@@ -30,7 +30,7 @@ import numpy as np
 
 from turncredit.audit.fidelity_measures import HEADLINE
 from turncredit.audit.scored_turns import Scored
-from turncredit.stats.bootstrap import Resamples
+from turncredit.stats.bootstrap import Resamples, Statistic
 
 #: the most turns that the prior is fitted to, the most steps of the fit, and the gain at which it stops (mean log-lik.)
 FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
@@ -163,8 +163,13 @@ def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     return scored.in_proportion(error_N)
 
 
-def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ceiling]:
-    """The ceiling of each measure in `HEADLINE`."""
+def ceilings(
+    scored: Scored,
+    resamples: Resamples,
+    seed: int,
+    measures: Mapping[str, Callable[[np.ndarray, Scored], Statistic]] = HEADLINE,
+) -> dict[str, Ceiling]:
+    """The ceiling of each measure (a function of a credit and the scored turns)."""
     rng = np.random.default_rng(seed)
     exact_N = scored.se_N <= 1e-9 * scored.scale
     draws = int(np.clip(DRAWN_TURNS // len(scored), 2, MOST_DRAWS))
@@ -174,27 +179,27 @@ def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ce
         posterior = Posterior(prior, scored.truth_N[~exact_N], scored.se_N[~exact_N])
     else:
         draws = 1
-    value_KB: dict[str, list[np.ndarray]] = {name: [] for name in HEADLINE}
-    mean_K: dict[str, list[float]] = {name: [] for name in HEADLINE}
-    groups = dict.fromkeys(HEADLINE, 0)
+    value_KB: dict[str, list[np.ndarray]] = {name: [] for name in measures}
+    mean_K: dict[str, list[float]] = {name: [] for name in measures}
+    groups = dict.fromkeys(measures, 0)
     for draw in range(draws):
         truth_N = scored.truth_N.copy()
         if posterior is not None:
             truth_N[~exact_N] = posterior.draw(rng)
         observed = replace(scored, truth_N=truth_N + noise(scored, rng))
-        for name, measure in HEADLINE.items():
+        for name, measure in measures.items():
             statistic = measure(truth_N, observed)
             mean_K[name].append(statistic.value)
             groups[name] = max(groups[name], statistic.groups)
             rows = resamples.weight_BJ[draw::draws]
             value_KB[name].append(statistic.of(rows @ resamples.blocks(statistic.sums_GK)))
     out = {}
-    for name in HEADLINE:
+    for name in measures:
         values = np.array(mean_K[name])
         value = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
         low, high = resamples.interval(np.concatenate(value_KB[name]), groups[name])
         out[name] = Ceiling(value, low, high, draws)
-    if scored.halves_N2 is not None:
+    if scored.halves_N2 is not None and "rank_correlation" in measures:
         out["rank_correlation"] = split_half(scored, resamples)
     return out
 
@@ -210,10 +215,11 @@ def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
     first_N, second_N = scored.halves_N2.T  # type: ignore[union-attr]
     statistic = HEADLINE["rank_correlation"](first_N, replace(scored, truth_N=second_N))
     drawn_B = statistic.of(resamples.weight_BJ @ resamples.blocks(statistic.sums_GK))
-    low, high = resamples.interval(_of_halves(drawn_B), statistic.groups)
-    return Ceiling(float(_of_halves(statistic.value)), low, high, 1)
+    low, high = resamples.interval(of_halves(drawn_B), statistic.groups)
+    return Ceiling(float(of_halves(statistic.value)), low, high, 1)
 
 
-def _of_halves(correlation: np.ndarray | float) -> np.ndarray:
+def of_halves(correlation: np.ndarray | float) -> np.ndarray:
+    """What the truth scores against the whole, if one half scores this against the other; 0 below 0."""
     kept = np.maximum(correlation, 0.0)
     return np.sqrt(2 * kept / (1 + kept))

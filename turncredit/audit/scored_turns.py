@@ -144,7 +144,7 @@ def load(
     if not truth.has_N.any():
         raise UserError(f"{turns} and {branches} have no turn in common; give tables of the same rollouts")
     roles = None if labels is None else SideTable(view, _read(labels, ("role",)), str(labels), partial=True)
-    scored = _scored(view, truth, roles, rewarded=rewarded)
+    scored = join(view, truth, roles, rewarded=rewarded)
     advantages: dict[str, np.ndarray] = {}
     for path in credits:
         part = _read(path, ("advantage",), ("method",))
@@ -175,8 +175,8 @@ def _read(path: str | Path, needed: Sequence[str], optional: Sequence[str] = ())
     return table.drop_columns([name for name in table.column_names if name in optional and table[name].null_count])
 
 
-def _scored(view: Turns, truth: SideTable, roles: SideTable | None, *, rewarded: bool) -> Scored:
-    """The turns with a row in `truth`."""
+def join(view: Turns, truth: SideTable, roles: SideTable | None = None, *, rewarded: bool = True) -> Scored:
+    """The turns with a row in `truth` (branches). `rewarded`: the turns have rewards; `roles` are a judge's labels."""
     rows = np.flatnonzero(truth.has_N)
 
     def true(*names: str) -> np.ndarray:

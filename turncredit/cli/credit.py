@@ -85,7 +85,9 @@ def _check_asked(labels: Path, method: Method) -> None:
         )
 
 
-def methods(name: Annotated[str | None, typer.Argument(help="Show only this method: its parts, formulas and columns.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show only this method: its parts, formulas and columns.")] = None,
+) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
         _describe(resolve(name))

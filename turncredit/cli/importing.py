@@ -16,7 +16,9 @@ from turncredit.errors import UserError
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="Files, folders of them, or - for the standard input.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files, folders of them, or - for the standard input.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The table of turns to write (Parquet).")] = None,
     from_: Annotated[
         str | None,
@@ -49,8 +51,17 @@ def import_(
     allow_skips: Annotated[
         bool, typer.Option("--allow-skips", help="Write the table even if more is skipped than read.")
     ] = False,
+    formats: Annotated[
+        bool,
+        typer.Option("--formats", help="Describe the formats of --from: files, groups, turns, rewards; read nothing."),
+    ] = False,
 ) -> None:
     """Import rollouts of other projects, or any JSON with messages or turns; --look shows what a file holds."""
+    if formats:
+        print("\n\n".join("\n".join(importers.told(name)) for name in importers.FORMATS))
+        return
+    if not files:
+        raise UserError("give files to import, folders of them, or - for the standard input; --formats lists formats")
     mapping: dict[str, str] = {}
     for item in map_ or []:
         key, equals, field = item.partition("=")

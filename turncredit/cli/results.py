@@ -34,11 +34,8 @@ def sql(
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
-    Views: turns, measures, credits, run_credits, continuations, forks, labels, hiddens, logprobs, values, branches,
-    fidelity, gradients, leaks, invariants, evals, success, updates, runs, tasks, demos, sft_log, metrics, summary,
-    provenance, judge_cache.
-    Each has experiment and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id`
-    to join them. See docs/sql.md.
+    "show tables" lists the views, "describe turns" the columns of one. Each has experiment and the keys of its files
+    (policy, method, seed, round, ...); tables about turns have `turn_id` to join them. See docs/sql.md.
     """
     from turncredit.config.layout import Layout
     from turncredit.views import sql

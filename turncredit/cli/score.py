@@ -1,4 +1,4 @@
-"""`turncredit score`: any credit method in a minute, on worlds whose values and gradients are exact."""
+"""`turncredit score`: any credit method in a minute, on exact worlds and on recorded rollouts with true advantages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from turncredit.audit.score.card import ROLLOUTS, as_json, score, summarise
+from turncredit.audit.score import rollout_set
+from turncredit.audit.score.card import ROLLOUTS, Card, as_json, full_card, score, summarise
 from turncredit.audit.score.leaderboard import leaderboard
 from turncredit.audit.score.worlds import DENSITY
 from turncredit.credit import METHODS
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.credit.parts.lookup import resolve
+from turncredit.data import tables
 from turncredit.data.files import write_json, write_text
 from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
@@ -27,9 +29,13 @@ def score_method(
     method: Annotated[
         str | None, typer.Argument(help="A method's name, or FILE.py:FUNCTION.", show_default=False)
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Score all methods without a judge, a learned model or a tree.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Score all methods: the leaderboard.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="A set of recorded rollouts with true advantages.", show_default="built in")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Parquet with a judge's labels of the set's turns, in place of the set's own.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Write all numbers to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the card as one self-contained page.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="With --all: write the leaderboard to this file.")] = None,
@@ -39,15 +45,18 @@ def score_method(
     density: Annotated[float, typer.Option(help="Share of decisive turns in the world `dead`.")] = DENSITY,
     seed: Annotated[int, typer.Option(help="Seed of the rollouts, and of methods that draw random numbers.")] = 0,
 ) -> None:
-    """Score a credit method on worlds with exact values: does it find the turns, and is its gradient right?"""
+    """Score a credit method on exact worlds and recorded rollouts: does it find the turns, is its gradient right?"""
     if (method is None) == (not every):
         raise UserError("give one method, such as `turncredit score gigpo`, or --all")
     if markdown is not None and not every:
         raise UserError("--markdown writes the leaderboard of all methods; give --all instead of a method")
     for path, suffixes in ((json, (".json",)), (html, (".html", ".htm")), (markdown, (".md",))):
         if path is not None:
-            output_file(path, suffixes)
-    settings = {"rollouts": rollouts, "density": density, "seed": seed}
+            output_file(path, suffixes, reads=[data, labels])
+    of = rollout_set.built_in() if data is None else rollout_set.load(data)
+    if labels is not None:
+        of = of.with_labels(tables.read(labels, columns=[*tables.KEYS], optional=("role", "score")))
+    settings = {"rollout_set": of, "rollouts": rollouts, "density": density, "seed": seed}
     if method is None:
         _all(settings, json, html, markdown)
     else:
@@ -55,9 +64,10 @@ def score_method(
 
 
 def _one(name: str, settings: dict[str, Any], json: Path | None, html: Path | None) -> None:
-    card = score(resolve(name), **settings)
-    flat = card if name == BASELINE else score(METHODS[BASELINE], **settings)
-    summary = summarise(card, flat)
+    card = full_card(resolve(name), **settings)
+    if card.nowhere is not None:
+        raise UserError(f"{card.method}: {card.nowhere}")
+    summary = summarise(card, card if name == BASELINE or not card.worlds else _flat(settings))
     if json is not None:
         write_json(json, as_json(card, summary))
     if html is not None:
@@ -65,6 +75,10 @@ def _one(name: str, settings: dict[str, Any], json: Path | None, html: Path | No
 
         write_text(html, card_page(card, summary))
     print_card(card, summary, console())
+
+
+def _flat(settings: dict[str, Any]) -> Card:
+    return score(METHODS[BASELINE], **{name: value for name, value in settings.items() if name != "rollout_set"})
 
 
 def _all(settings: dict[str, Any], json: Path | None, html: Path | None, markdown: Path | None) -> None:

@@ -216,12 +216,13 @@ class Experiment(Closed):
     def gpus(self, stage: str) -> int:
         """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
 
-        A job asks for at least as many as the model is spread over (`policy.train_gpus`, `policy.sample_gpus`).
+        A job asks for at least as many as training spreads the model over (`policy.train_gpus`), or as vLLM's engines
+        take (`policy.sample_engines`, each on `policy.sample_gpus`).
         """
         record = stages.stage("update" if stage == ROUNDS else stage)
         trains = "train_gpus" in record.part.model_fields and (stage != "sft" or self.sft.epochs > 0)
         samples = record.policy == "samples" or stage == ROUNDS
-        spread = max(self.policy.train_gpus if trains else 1, self.policy.sample_gpus if samples else 1)
+        spread = max(self.policy.train_gpus if trains else 1, self.policy.sampling_gpus if samples else 1)
         given = self.resource(stage).gpu
         if given is not None or spread > 1:
             return max(given or 0, spread if spread > 1 else 0)

@@ -212,7 +212,11 @@ class PolicyConfig(Closed):
         "thinks before it answers",
     )
     lora: LoraConfig | None = None
-    dtype: Dtype = Field("float32", description="type that a policy samples and computes in, also in training")
+    dtype: Dtype = Field(
+        "float32",
+        description="type that a policy samples and computes in, also in training; with bfloat16 a GPU multiplies "
+        "float32 matrices, such as adapters, in TF32",
+    )
     train_dtype: Dtype = Field(
         "float32",
         description="type in which whole weights are trained and saved; bfloat16: with stochastic rounding, to save "
@@ -233,7 +237,18 @@ class PolicyConfig(Closed):
         description="GPUs that vLLM splits the model over where a policy samples (tensor parallelism); jobs that "
         "sample ask for as many",
     )
+    sample_engines: int = Field(
+        1,
+        ge=1,
+        description="vLLM engines that share the rollouts of a job, each on sample_gpus GPUs of its own; jobs that "
+        "sample ask for as many as all take. The samples are the same, but for rounding",
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
+
+    @property
+    def sampling_gpus(self) -> int:
+        """The GPUs of a job that samples with vLLM: those of all its engines."""
+        return self.sample_engines * self.sample_gpus
 
     @model_validator(mode="after")
     def _settings_of_a_template(self) -> PolicyConfig:

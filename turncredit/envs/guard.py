@@ -13,8 +13,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple
 
 from turncredit.envs.environment import Environment
@@ -134,6 +134,19 @@ def call_each(guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any]
     return _together([_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)])
 
 
+def start(guarded: Guarded, method: str, *arguments: Any) -> Future[Any]:
+    """`call` without waiting: its future, which has the checked result or the UserError."""
+    return _running().start(_Call(guarded, guarded.env, method, arguments))
+
+
+def ended(futures: Collection[Future[Any]], timeout: float | None, *, until_one: bool) -> set[Future[Any]]:
+    """The futures of `start` that are done; `until_one`: waits for at least one.
+
+    Raises UserError for a call that blocks all others for longer than `timeout` seconds (None: no limit).
+    """
+    return _running().ended(futures, timeout, until_one=until_one)
+
+
 def call_description(guarded: Guarded, method: str, *arguments: Any, **named: Any) -> Any:
     """The result of a function of the environment's description (`expert`, `random_command`, ...) for this rollout."""
     function = getattr(guarded.environment, method)
@@ -161,9 +174,21 @@ class _Loop:
         """The results of all calls, in order. Raises the exception of the first call that fails."""
         future = asyncio.run_coroutine_threadsafe(self._all(calls), self.loop)
         timeout = calls[0].guarded.timeout if calls else None
-        while not wait([future], None if timeout is None else timeout / 4).done:
-            self._give_up_hanging(timeout)
+        self.ended([future], timeout, until_one=True)
         return future.result()
+
+    def start(self, call: _Call) -> Future[Any]:
+        """The future of one call."""
+        return asyncio.run_coroutine_threadsafe(self._one(call), self.loop)
+
+    def ended(self, futures: Collection[Future[Any]], timeout: float | None, *, until_one: bool) -> set[Future[Any]]:
+        """The futures that are done, after at least one is if `until_one`."""
+        patience = (None if timeout is None else timeout / 4) if until_one else 0
+        while not (done := wait(futures, patience, FIRST_COMPLETED).done):
+            self._give_up_hanging(timeout)
+            if not until_one:
+                break
+        return done
 
     def _give_up_hanging(self, timeout: float | None) -> None:
         """Raise for a call that blocked the loop, so that its own timeout could not fire."""
@@ -200,9 +225,13 @@ _loops: dict[int, _Loop] = {}
 
 
 def _together(calls: Sequence[_Call]) -> list[Any]:
+    return _running().run(calls)
+
+
+def _running() -> _Loop:
     if os.getpid() not in _loops:
         _loops[os.getpid()] = _Loop()
-    return _loops[os.getpid()].run(calls)
+    return _loops[os.getpid()]
 
 
 def _took_too_long(call: _Call) -> UserError:

@@ -344,7 +344,7 @@ def _processes(experiment: Experiment) -> Iterator[str]:
     if processes > 1 and policy.engine == "vllm":
         yield (
             f"rollout.processes is {processes}, but with policy.engine vllm one process samples all rollouts; set it "
-            "to 1"
+            "to 1, and policy.sample_engines to the number of engines"
         )
     if processes > 1 and experiment.granularity != "stage" and experiment.gpus("rounds"):
         yield (
@@ -356,8 +356,8 @@ def _processes(experiment: Experiment) -> Iterator[str]:
 def _gpus(experiment: Experiment) -> Iterator[str]:
     """GPUs that a job would leave idle.
 
-    Training takes `policy.train_gpus`, sampling with vLLM `policy.sample_gpus`, and every other stage one. What samples
-    with another engine is not checked: each of its `rollout.processes` takes one.
+    Training takes `policy.train_gpus`, sampling with vLLM `policy.sample_gpus` for each of `policy.sample_engines`, and
+    every other stage one. What samples with another engine is not checked: each of its `rollout.processes` takes one.
     """
     policy = experiment.policy
     if policy.sample_gpus > 1 and policy.engine != "vllm":
@@ -365,10 +365,17 @@ def _gpus(experiment: Experiment) -> Iterator[str]:
             f"policy.sample_gpus is {policy.sample_gpus}, but policy.engine {policy.engine} does not split a model; "
             "set it to 1, or engine to vllm"
         )
+    if policy.sample_engines > 1 and policy.engine != "vllm":
+        yield (
+            f"policy.sample_engines is {policy.sample_engines}, but rollouts with policy.engine {policy.engine} are "
+            "shared by rollout.processes; set it to 1, or engine to vllm"
+        )
     for stage in policy_stages():
         given = experiment.resource(stage).gpu or 0
         if stage in policy_stages("samples"):
-            user, key, used = "vLLM", "policy.sample_gpus", policy.sample_gpus
+            user, key, used = "vLLM", "policy.sample_gpus", policy.sampling_gpus
+            if policy.sample_engines > 1:
+                key = "policy.sample_engines x sample_gpus"
             used = used if policy.engine == "vllm" else given
         elif stage in ("sft", "update"):
             user, key, used = "training", "policy.train_gpus", policy.train_gpus

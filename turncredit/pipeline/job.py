@@ -94,11 +94,12 @@ Inputs = dict[str, str | list[str]]
 class Store:
     """Tables and policies of one process, kept in memory for its next job; read from disk if `keep` is false.
 
-    `slots` is the most rollouts at a time of any of its jobs, for which a sampling engine has room from its start.
+    `slots` is the most rollouts at a time of any of its jobs, for which sampling engines have room from their start;
+    `engines` is the number of vLLM engines that share them.
     """
 
-    def __init__(self, *, keep: bool = False, slots: int = 1):
-        self.keep, self._slots = keep, slots
+    def __init__(self, *, keep: bool = False, slots: int = 1, engines: int = 1):
+        self.keep, self._slots, self._engines = keep, slots, engines
         self._tables: dict[str, pa.Table] = {}
         self._policies: dict[str, Any] = {}
         self._hashes: dict[str, str] = {}
@@ -153,11 +154,13 @@ class Store:
         free_memory()
 
     def _engine(self) -> Any:
-        """The vLLM engine that this process keeps for all policies; None if it keeps nothing."""
+        """The vLLM engine, or engines, that this process keeps for all policies; None if it keeps nothing."""
         if self.keep and self._vllm is None:
+            from turncredit.policy.engines.several import Engines
             from turncredit.policy.engines.vllm import Engine
 
-            self._vllm = Engine(slots=self._slots)
+            one = self._engines == 1
+            self._vllm = Engine(slots=self._slots) if one else Engines(self._engines, slots=self._slots)
         return self._vllm
 
     def rest(self) -> None:

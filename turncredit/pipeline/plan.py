@@ -26,11 +26,18 @@ from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 
 
 class Playing(NamedTuple):
-    """How a job plays, which changes no result: processes, a time limit for an environment's call, GPUs of vLLM."""
+    """How a job plays, which changes no result.
+
+    processes   that share its rollouts
+    timeout     seconds that a call of an environment may take
+    gpus        that an engine of vLLM splits the model over
+    engines     of vLLM that share its rollouts
+    """
 
     processes: int
     timeout: float | None
     gpus: int
+    engines: int
 
 
 class Plan:
@@ -85,8 +92,9 @@ class Plan:
 
     def playing(self, rollout: RolloutConfig | None = None) -> Playing:
         """How a job plays; as `rollout` says, if it is not the experiment's own."""
-        experiment = self.experiment
-        return Playing((rollout or experiment.rollout).processes, experiment.env.timeout, experiment.policy.sample_gpus)
+        experiment, policy = self.experiment, self.experiment.policy
+        processes = (rollout or experiment.rollout).processes
+        return Playing(processes, experiment.env.timeout, policy.sample_gpus, policy.sample_engines)
 
     def warm_start(self, at: JobKeys) -> str:
         """The warm start behind a job, with its agent and tokenizer: the one it makes, its turns' or its method's."""

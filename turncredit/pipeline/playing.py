@@ -59,7 +59,15 @@ def open_player(job: Job, slots: int) -> Player:
     config, options = job.config, job.runtime_options
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=options.timeout)
     policy = job.policy("policy")
-    return Player(policy, config.agent, games, slots, processes=options.processes, gpus=options.gpus)
+    return Player(
+        policy,
+        config.agent,
+        games,
+        slots,
+        processes=options.processes,
+        gpus=options.gpus,
+        engines=options.engines,
+    )
 
 
 def cut_short(metrics: Mapping[str, float]) -> str | None:

@@ -81,7 +81,7 @@ def _check_gpu(snakemake: Any) -> None:
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
     """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
-    store = Store(keep=True, slots=most_slots(plan, method))
+    store = Store(keep=True, slots=most_slots(plan, method), engines=plan.experiment.policy.sample_engines)
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
     again = _made_again(plan, loop.block(plan, method, seed, rounds), passing, store)
@@ -105,6 +105,8 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
 def most_slots(plan: Plan, method: str) -> int:
     """The most rollouts at a time that a round of the method plays: an engine starts once, with room for all."""
     rollout = plan.experiment.section_for(method, "rollout")
+    if any(one.policy == "samples" and one.needed(plan, method) for one in stages.stages_in("signal")):
+        return rollout.slots  # continuations or forks of the rollouts, of which there are many
     return min(rollout.slots, max(rollout.tasks * rollout.group_size, plan.experiment.eval.games))
 
 

@@ -16,15 +16,15 @@ from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.fsdp import FsdpMasters
 from turncredit.policy.masters import Masters
-from turncredit.policy.sampling import Sampler, device
+from turncredit.policy.sampling import Sampler, device, multiply_float32_for
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
 
 
 class OpenPolicy:
     """The policy in `folder`, for everything that a stage does with one.
 
-    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`), `running` a vLLM
-    engine that other policies of this process use, too. Nothing is read before it is needed.
+    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`), `running` the
+    vLLM engines that other policies of this process use, too. Nothing is read before it is needed.
     """
 
     def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep", running: Any = None):
@@ -62,6 +62,7 @@ class OpenPolicy:
 
         Without an adapter both are the same model in memory, so the caller sets `.train()` or `.eval()`.
         """
+        multiply_float32_for(self.dtype)
         key = trainable and self.adapted
         if key not in self._models:
             self.verify()
@@ -95,6 +96,7 @@ class OpenPolicy:
             return prepared(models.load_model(self.folder, dtype=dtype, trainable=self.adapted))
 
         self.verify()
+        multiply_float32_for(self.dtype)
         if fsdp:
             return FsdpMasters(load, self.dtype)
         if dtype == self.dtype:
@@ -126,12 +128,13 @@ class OpenPolicy:
         """Whether the folder holds an adapter instead of whole weights."""
         return (self.folder / "adapter_config.json").exists()
 
-    def sampler(self, slots: int, *, longest: int | None = None, gpus: int = 1) -> Sampler:
+    def sampler(self, slots: int, *, longest: int | None = None, gpus: int = 1, engines: int = 1) -> Sampler:
         """An engine for `slots` rollouts at a time, whose samples do not depend on earlier calls.
 
         `longest` is the largest number of tokens of a context with its response, if the agent limits it; `gpus` the
-        number of GPUs that vLLM splits the model over.
+        number of GPUs that vLLM splits the model over; `engines` the number of vLLM engines that share the rollouts.
         """
+        multiply_float32_for(self.dtype)
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
@@ -146,6 +149,7 @@ class OpenPolicy:
             longest=longest,
             running=self.running,
             gpus=gpus,
+            engines=engines,
         )
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -50,6 +50,35 @@ class Sampler(Protocol):
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
         """One response for each request; temperature 0 is greedy. At most one request per slot."""
+
+
+@runtime_checkable
+class Unordered(Protocol):
+    """A sampler that answers each request by itself, in any order, and takes further ones meanwhile."""
+
+    slots: int
+
+    def submit(self, request: Request, temperature: float, max_new: int) -> None:
+        """Take a request for a slot that has none unanswered; temperature 0 is greedy."""
+
+    def answered(self, *, wait: bool) -> list[tuple[int, Response]]:
+        """The slots that have got a response since the last call, with their responses.
+
+        `wait`: until there is at least one. Otherwise it may be none, after a pass of the model at the most.
+        """
+
+    def cancel(self) -> None:
+        """Drop all requests that are unanswered."""
+
+
+def sampled(engine: Unordered, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
+    """One response for each request of an engine that has none unanswered."""
+    for request in requests:
+        engine.submit(request, temperature, max_new)
+    responses: dict[int, Response] = {}
+    while len(responses) < len(requests):
+        responses.update(engine.answered(wait=True))
+    return [responses[request.slot] for request in requests]
 
 
 def draw(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -103,6 +132,15 @@ def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, 
 def device() -> torch.device:
     """The GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def multiply_float32_for(dtype: str) -> None:
+    """Let a GPU multiply matrices in float32 as finely as models of this type need, from now on in this process.
+
+    Adapters of a bfloat16 policy are float32. They are multiplied in TF32, which keeps 10 bits of a factor where the
+    policy has 7 (https://docs.pytorch.org/docs/stable/notes/cuda.html, "TensorFloat-32"). For float32 all are kept.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "bfloat16"
 
 
 def free_memory() -> None:

@@ -6,6 +6,7 @@ With several processes each plays a part of the rollouts with an engine of its o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -21,7 +22,8 @@ from turncredit.data.workers import gathered
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
-from turncredit.policy.sampling import Request, Response, Sampler
+from turncredit.policy.sampling import Request, Response, Sampler, Unordered
+from turncredit.rollouts.calls import Calls
 from turncredit.rollouts.tasks import Games
 
 #: the column of the turns of an environment that marks rollouts which had to be redone (`envs.protocol.Redone`)
@@ -117,6 +119,7 @@ class ActiveRollout:
         self.played = Played(start)
         self.environment = player.games.env
         self.env = player.games.open(start.task)
+        self._score = player.games.score
         self.rng = np.random.Generator(np.random.Philox(start.seed))
         self.spec = player.agent
         self._lists_admissible = self.spec.shows_admissible and player.games.can("admissible")
@@ -190,14 +193,30 @@ class ActiveRollout:
                 played.columns = {**played.columns, **dict.fromkeys(REDONE, self.env.redone)}
         return turn.done
 
+    def close(self) -> None:
+        """Take the environment's score of the rollout, which has ended, and release the environment."""
+        self.played.turns[-1].task_score = self._score(self.env)
+        self.env.close()
+
 
 class Player:
     """Plays the games of a table with a policy and agents of one kind."""
 
     def __init__(
-        self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1, gpus: int = 1
+        self,
+        policy: OpenPolicy,
+        agent: AgentSlice,
+        games: Games,
+        slots: int,
+        *,
+        processes: int = 1,
+        gpus: int = 1,
+        engines: int = 1,
     ):
-        """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here, on `gpus`."""
+        """`slots` rollouts at a time, divided among `processes`; a single process opens the policy's sampler here.
+
+        With vLLM that is `engines` engines, each on as many `gpus`.
+        """
         self.agent = agents.load(agent.name)
         self.games, self._policy = games.with_trials(self.agent.trials_of(agent.settings)), policy
         self._slots, self._processes = slots, processes
@@ -208,7 +227,9 @@ class Player:
         self._longest = None if prompt is None else prompt + self.max_new
         #: tokens that a context may have before a response
         self.room = None if policy.positions is None else policy.positions - self.max_new
-        self._sampler = policy.sampler(slots, longest=self._longest, gpus=gpus) if processes == 1 else None
+        self._sampler = None
+        if processes == 1:
+            self._sampler = policy.sampler(slots, longest=self._longest, gpus=gpus, engines=engines)
 
     @property
     def turn_columns(self) -> Mapping[str, pa.DataType]:
@@ -240,7 +261,12 @@ class Player:
     def stream(self, starts: Sequence[Start], *, temperature: float) -> Iterator[tuple[int, Played]]:
         """As `play`, but yields each rollout with its index in `starts` as soon as it has ended."""
         if self._sampler is not None:
-            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature):
+            numbered = list(enumerate(starts))
+            if isinstance(self._sampler, Unordered) and not self.games.steps_together:
+                playing = WhenReady(self._sampler, self, temperature).play(numbered)
+            else:
+                playing = self._lockstep(self._sampler, numbered, temperature)
+            for number, rollout in playing:
                 yield number, rollout.played
             return
         parts = shares(starts, self._processes)
@@ -275,11 +301,11 @@ class Player:
                 first_new = len(active)
                 while waiting and free:
                     number, start = waiting.pop()
-                    active.append((number, ActiveRollout(free.pop(), start, self)))
+                    active.append((number, self.seat(free.pop(), start)))
                 self._begin([rollout for _, rollout in active[first_new:]])
                 active.sort(key=lambda pair: pair[1].slot)
                 responses = engine.sample([rollout.request() for _, rollout in active], temperature, self.max_new)
-                texts = [self._tokenizer.decode(response.ids) for response in responses]
+                texts = [self.decode(response) for response in responses]
                 actions = [rollout.decide(text) for (_, rollout), text in zip(active, texts, strict=True)]
                 steps = self.games.each([rollout.env for _, rollout in active], "step", actions)
                 ended = [
@@ -290,11 +316,18 @@ class Player:
                 active = [pair for pair, end in zip(active, ended, strict=True) if not end]
                 for number, rollout in done:
                     free.append(rollout.slot)
-                    rollout.played.turns[-1].task_score = self.games.score(rollout.env)
-                    rollout.env.close()
+                    rollout.close()
                     yield number, rollout
         finally:
             self.games.close_each([rollout.env for _, rollout in active])
+
+    def seat(self, slot: int, start: Start) -> ActiveRollout:
+        """A rollout in a slot of the engine, before its first observation."""
+        return ActiveRollout(slot, start, self)
+
+    def decode(self, response: Response) -> str:
+        """The text of a response."""
+        return self._tokenizer.decode(response.ids)
 
     def _begin(self, rollouts: Sequence[ActiveRollout]) -> None:
         fresh = [rollout for rollout in rollouts if rollout.played.start.checkpoint is None]
@@ -303,6 +336,81 @@ class Player:
         for rollout in rollouts:
             if rollout.played.start.checkpoint is not None:
                 rollout.continue_from(rollout.played.start.checkpoint)
+
+
+class WhenReady:
+    """Plays rollouts that do not wait for each other, with an engine that answers in any order.
+
+    The next request of a rollout is submitted as soon as its environment has replied, while the engine samples for the
+    others. In lockstep each turn of all rollouts takes as long as the longest response among them. The rollouts are the
+    same, but for the rounding of batched arithmetic: each draws from its own random numbers.
+    """
+
+    def __init__(self, engine: Unordered, player: Player, temperature: float):
+        self._engine, self._player, self._temperature = engine, player, temperature
+        self._active: dict[int, tuple[int, ActiveRollout]] = {}  # by slot, with the number of the start
+        self._said: dict[int, tuple[Response, str]] = {}  # the responses that environments carry out, by slot
+        self._calls = Calls(player.games)
+        self._asked = 0  # requests that the engine has not answered
+
+    def play(self, starts: Sequence[tuple[int, Start]]) -> Iterator[tuple[int, ActiveRollout]]:
+        """Play numbered starts; yields each number with its rollout when the rollout has ended."""
+        waiting = list(starts)[::-1]
+        free = list(range(self._engine.slots))[::-1]
+        try:
+            while waiting or self._active:
+                count = min(len(waiting), len(free))
+                self._open([(free.pop(), *waiting.pop()) for _ in range(count)])
+                for number, rollout in self._replies():
+                    free.append(rollout.slot)
+                    yield number, rollout
+                if self._asked and not (waiting and free):
+                    self._act()
+        finally:
+            with suppress(Exception):  # an engine that has failed may not take this either; its error is raised
+                self._engine.cancel()
+            self._calls.cancel()
+            self._player.games.close_each([rollout.env for _, rollout in self._active.values()])
+
+    def _open(self, starts: Sequence[tuple[int, int, Start]]) -> None:
+        """Begin rollouts in these slots."""
+        fresh = []
+        for slot, number, start in starts:
+            rollout = self._player.seat(slot, start)
+            self._active[slot] = number, rollout
+            if start.checkpoint is None:
+                fresh.append(rollout)
+            else:
+                rollout.continue_from(start.checkpoint)
+                self._submit(rollout)
+        self._calls.start({rollout.slot: rollout.env for rollout in fresh}, "reset")
+
+    def _replies(self) -> Iterator[tuple[int, ActiveRollout]]:
+        """Go on where environments have replied; yields the rollouts that have ended, with their numbers."""
+        for slot, reply in self._calls.ended(wait=not self._asked):
+            number, rollout = self._active[slot]
+            if slot not in self._said:
+                rollout.begin(reply)
+            elif rollout.take(reply, *self._said.pop(slot)):
+                del self._active[slot]
+                rollout.close()
+                yield number, rollout
+                continue
+            self._submit(rollout)
+
+    def _act(self) -> None:
+        """Have environments carry out the responses that are there; waits for one if no environment is busy."""
+        answered = self._engine.answered(wait=not self._calls)
+        self._asked -= len(answered)
+        actions = []
+        for slot, response in answered:
+            self._said[slot] = response, self._player.decode(response)
+            actions.append(self._active[slot][1].decide(self._said[slot][1]))
+        self._calls.start({slot: self._active[slot][1].env for slot, _ in answered}, "step", actions)
+
+    def _submit(self, rollout: ActiveRollout) -> None:
+        self._engine.submit(rollout.request(), self._temperature, self._player.max_new)
+        self._asked += 1
 
 
 def shares(starts: Sequence[Start], processes: int) -> list[range]:

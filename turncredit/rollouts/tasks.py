@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
@@ -160,6 +161,25 @@ class Games:
         if method == "step" and self.env.before_steps is not None:
             self.env.before_steps(running, *arguments)
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether the steps of all rollouts at a time cost about as much as one, such as a request to a server."""
+        return self._ours and self.env.before_steps is not None
+
+    def start(self, running: Sequence[Any], method: str, *arguments: Sequence[Any]) -> list[Future[Any]]:
+        """As `each`, without waiting: a future for each. Built-in environments are called at once."""
+        if not self._ours:
+            rows = zip(*arguments, strict=True) if arguments else ((),) * len(running)
+            return [guard.start(env, method, *row) for env, row in zip(running, rows, strict=True)]
+        futures: list[Future[Any]] = [Future() for _ in running]
+        for future, result in zip(futures, self.each(running, method, *arguments), strict=True):
+            future.set_result(result)
+        return futures
+
+    def ended(self, futures: Collection[Future[Any]], *, until_one: bool) -> set[Future[Any]]:
+        """The futures of `start` that are done; `until_one`: waits for at least one."""
+        return set(futures) if self._ours else guard.ended(futures, self._timeout, until_one=until_one)
 
     def score(self, env: Any) -> float | None:
         """The score of a rollout that has ended (`turncredit.envs.protocol.Scored`); None without one."""

@@ -24,7 +24,7 @@ random numbers, and the same tables give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -298,17 +298,6 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
     parts = v_seed**2 / (seeds - 1) + v_game**2 / df_game + v_both**2 / ((seeds - 1) * df_game)
     # Satterthwaite's are too few where V_both is subtracted; the factor with fewer levels alone would have these.
     return variance, float(max(variance**2 / parts, min(seeds - 1, df_game))), "seeds and games"
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's (1979) step-down adjustment of p-values: one comparison per entry; NaN stays NaN, and counts as one."""
-    finite = sorted((p, name) for name, p in p_values.items() if not np.isnan(p))
-    out = dict(p_values)
-    largest = 0.0
-    for rank, (p, name) in enumerate(finite):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
-        out[name] = largest
-    return out
 
 
 def points(estimate: Estimate) -> str:

@@ -39,6 +39,35 @@ SUCCESS = "success"
 CACHE = "judge_cache"
 #: All views; `runs`, `metrics` and `provenance` are tables built for the query.
 VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, CACHE, "runs", "metrics", "provenance")
+#: What a row of each view is.
+ROW_OF = {
+    "turns": "turn of a training rollout; with its measures, where there are any",
+    "measures": "turn: progress and distance before and after it",
+    "credits": "turn and method: advantage and components, in runs and audits",
+    "run_credits": "turn and method: only the credit that each run was trained on",
+    "continuations": "turn: the returns of continuations from the state before it",
+    "forks": "turn of a rollout that forked from a state of another, with its parent",
+    "labels": "turn: a judge's label",
+    "hiddens": "turn: hidden state",
+    "logprobs": "turn: the response's log-probability in a second pass",
+    "values": "turn and method: the outputs of its learned model",
+    "branches": "branched turn: ground truth",
+    "fidelity": "method and measure, on the turns of one round",
+    "gradients": "method and measure, on the turns of one round",
+    "leaks": "method and measure, on the turns of one round",
+    "invariants": "invariant and round: whether it holds, worst, detail",
+    "evals": "evaluated rollout",
+    "success": "policy and mode of evaluation: success, its interval from low to high",
+    "updates": "optimiser step of a policy update",
+    "runs": "round of a run, with the policy that sampled its turns",
+    "sft_log": "optimiser step of the warm start",
+    "tasks": "game",
+    "demos": "turn of a demonstration",
+    "metrics": "metric of a job (name, value; wall_s, cpu_s, peak_mb, ...)",
+    "summary": "number in a report",
+    "provenance": "artifact: the stage, code, settings and inputs that made it",
+    "judge_cache": "request to an LLM judge, from all experiments",
+}
 _Z = 1.959963984540054
 _HALF = f"{_Z} * sqrt(k::DOUBLE * (n - k) / n / n / n + {_Z**2} / (4.0 * n * n))"
 _CENTRE, _SCALE = f"k::DOUBLE / n + {_Z**2} / (2.0 * n)", f"(1 + {_Z**2} / n)"

@@ -1,18 +1,21 @@
-"""A method's card: its identification and validity in every exact world, its traits, and a few numbers over worlds."""
+"""A method's card: its identification and validity in every exact world, its traits, its agreement with A* on recorded
+rollouts, and a few numbers over worlds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from turncredit.audit.score.agreement import MEASURES, RolloutScore, score_rollouts
 from turncredit.audit.score.blocks import Measured
 from turncredit.audit.score.groups import Groups, draw, enumerate_groups
 from turncredit.audit.score.identification import Identification, identification
 from turncredit.audit.score.probes import TIMED, Traits, traits
+from turncredit.audit.score.rollout_set import RolloutSet
 from turncredit.audit.score.running import advantages, can_score
 from turncredit.audit.score.validity import Validity, going_on, validity
 from turncredit.audit.score.worlds import DENSITY, WORLDS, process
@@ -68,17 +71,30 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """Everything that is known about a method. `density` is that of decisive turns in the world `dead`."""
+    """Everything that is known about a method. `density` is that of decisive turns in the world `dead`.
+
+    lacks       what the exact worlds lack of what it reads: then there are no worlds and no traits
+    recorded    its score on recorded rollouts, or why there is none; None where no set was given
+    """
 
     method: str
     about: str
     worlds: tuple[WorldScore, ...]
     left_out: tuple[LeftOut, ...]
-    traits: Traits
+    traits: Traits | None
     continuations: int | None
     rollouts: int
     seed: int
     density: float
+    lacks: str | None = None
+    recorded: RolloutScore | str | None = None
+
+    @property
+    def nowhere(self) -> str | None:
+        """Why the method is scored nowhere; None where it is."""
+        if self.lacks is None or isinstance(self.recorded, RolloutScore):
+            return None
+        return "; on recorded rollouts: ".join(filter(None, (self.lacks, self.recorded)))
 
     def scored(self) -> list[WorldScore]:
         """The worlds in which some turn matters."""
@@ -95,6 +111,7 @@ class Summary(NamedTuple):
                       where in some world the expected gradient does not point along the policy gradient
     going_on          deviations that are paid for going on where it changes nothing; right is 0
     going_on_paid     the same where turns are paid before the end
+    real_rank, real_sign, real_top, real_alignment      on recorded rollouts: means over their parts
     """
 
     rank: float
@@ -107,6 +124,28 @@ class Summary(NamedTuple):
     noise: float
     going_on: float
     going_on_paid: float
+    real_rank: float
+    real_sign: float
+    real_top: float
+    real_alignment: float
+
+
+def full_card(method: Method, rollout_set: RolloutSet | None = None, **settings: Any) -> Card:
+    """The card of a method with its score on recorded rollouts; the settings are those of `score`.
+
+    A method that the exact worlds cannot score is scored on the rollouts alone. Raises UserError for what `score`
+    refuses, but not for what the worlds and the set lack: the card says so.
+    """
+    lacks = can_score(method)
+    if lacks is None:
+        card = score(method, **settings)
+    else:
+        used = {"rollouts": ROLLOUTS, "seed": 0, "density": DENSITY} | settings
+        used.pop("worlds", None)
+        card = Card(method.name, method.summary, (), (), None, method.continuations, **used, lacks=lacks)
+    if rollout_set is None:
+        return card
+    return replace(card, recorded=score_rollouts(method, rollout_set, seed=card.seed))
 
 
 def score(
@@ -197,6 +236,7 @@ def summarise(card: Card, flat: Card) -> Summary:
     cosine = {one.world: one.validity[SIZE].cosine.value for one in scored}
     known = {world: value for world, value in cosine.items() if isfinite(value)}
     where = min(known, key=lambda world: known[world]) if known else ""
+    real = card.recorded if isinstance(card.recorded, RolloutScore) else None
     needed_flat = {one.world: one.validity[SIZE].rollouts for one in flat.scored()}
     needed = [one.validity[SIZE].rollouts / needed_flat[one.world] for one in scored]
     paid = {one.world: one.going_on[SIZE].value for one in card.worlds}
@@ -211,6 +251,7 @@ def summarise(card: Card, flat: Card) -> Summary:
         noise=float(np.exp(_mean([float(np.log(ratio)) for ratio in needed]))),
         going_on=paid.get("stop", np.nan),
         going_on_paid=paid.get("stop_paid", np.nan),
+        **{f"real_{name}": getattr(real, name).value if real else np.nan for name in MEASURES},
     )
 
 

@@ -35,7 +35,7 @@ class Identification:
 
 def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
     """The identification of a credit (N). NaN where no turn changes anything."""
-    advantage_N, truth_N = _in_deviations(advantage_N), _in_deviations(groups.truth_N)
+    advantage_N, truth_N = in_deviations(advantage_N), in_deviations(groups.truth_N)
     rollouts = len(groups.length_R)
     group_R = np.arange(rollouts) // groups.size
     ranked = within(advantage_N, truth_N, groups.rollout_N, rollouts)
@@ -43,7 +43,7 @@ def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
     matters_N = truth_N != 0
     right_N = np.where(advantage_N == 0, 0.5, np.sign(advantage_N) == np.sign(truth_N))
     signs = sums_by(groups.group_N, groups.count, matters_N * right_N, matters_N)
-    found_N, true_N = _furthest(groups, advantage_N), _furthest(groups, truth_N)
+    found_N, true_N = (furthest(x_N, groups.rollout_N, rollouts) for x_N in (advantage_N, truth_N))
     differs_R = np.logical_or.reduceat(~true_N, groups.first_R)
     hit_R = np.add.reduceat(found_N & true_N, groups.first_R) / np.add.reduceat(found_N, groups.first_R)
     share_R = np.add.reduceat(true_N, groups.first_R) / groups.length_R
@@ -52,7 +52,7 @@ def identification(groups: Groups, advantage_N: np.ndarray) -> Identification:
     return Identification(*(measured(groups, sums_GK, _ratio) for sums_GK in (ranks, signs, tops, chances)))
 
 
-def _in_deviations(x_N: np.ndarray) -> np.ndarray:
+def in_deviations(x_N: np.ndarray) -> np.ndarray:
     """A column in units of its standard deviation, rounded."""
     spread = x_N.std()
     return np.round(x_N / spread, DECIMALS) if spread > 0 else x_N
@@ -62,8 +62,10 @@ def _ratio(sums_K: np.ndarray) -> float:
     return float(ratio(sums_K))
 
 
-def _furthest(groups: Groups, x_N: np.ndarray) -> np.ndarray:
-    """Which turns (bool, N) are furthest from their rollout's mean; all of them where they are equal."""
-    mean_R = np.add.reduceat(x_N, groups.first_R) / groups.length_R
-    off_N = np.abs(x_N - mean_R[groups.rollout_N])
-    return off_N >= np.maximum.reduceat(off_N, groups.first_R)[groups.rollout_N] - 1e-9
+def furthest(x_N: np.ndarray, rollout_N: np.ndarray, rollouts: int) -> np.ndarray:
+    """Which turns (bool, N) are furthest from the mean of their rollout; all of them where they are equal."""
+    count_R = np.maximum(np.bincount(rollout_N, minlength=rollouts), 1)
+    off_N = np.abs(x_N - (np.bincount(rollout_N, x_N, rollouts) / count_R)[rollout_N])
+    most_R = np.zeros(rollouts)
+    np.maximum.at(most_R, rollout_N, off_N)
+    return off_N >= most_R[rollout_N] - 1e-9

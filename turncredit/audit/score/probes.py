@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit.audit.score.groups import Groups, draw
-from turncredit.audit.score.running import advantages, advantages_of_table
+from turncredit.audit.score.running import TWO_CREDITS, advantages, advantages_of_table, explained, same
 from turncredit.audit.score.worlds import process
 from turncredit.credit.parts.compose import Method
 from turncredit.data.seeding import generator
@@ -18,8 +18,6 @@ from turncredit.errors import UserError
 
 #: The world whose rollouts are changed: lengths vary, actions are refused, observations repeat, measures are there.
 WORLD = "refused"
-#: Credits that differ by less, in units of the largest one, are the same.
-SAME = 1e-9
 #: Groups and rollouts of a group in the table that is changed.
 GROUPS, SIZE = 32, 8
 #: The table whose time is measured.
@@ -79,12 +77,9 @@ def traits(method: Method) -> Traits:
         )
 
     credit_N = run(table)
-    if not _same(credit_N, run(table)):
-        raise UserError(
-            f"{method.name}: gives the same turns two different credits; draw random numbers from a seed, as "
-            "in def credit(turns, *, seed=0)"
-        )
-    is_random = not _same(credit_N, run(table, seed=1))
+    if not same(credit_N, run(table)):
+        raise UserError(f"{method.name}: {TWO_CREDITS}")
+    is_random = not same(credit_N, run(table, seed=1))
     mixed_N = generator("score probe", "rows").permutation(table.num_rows)
     half_N = np.flatnonzero(groups.group_N < GROUPS // 2)
     dead_G = np.ptp(groups.return_R.reshape(GROUPS, SIZE), axis=1) == 0
@@ -96,10 +91,10 @@ def traits(method: Method) -> Traits:
             name for name in table.column_names if name not in KEYS and _reads(method, table, side, name, credit_N)
         ),
         random=is_random,
-        own_group=_same(credit_N[half_N], run(table.take(pa.array(half_N)), half_N)),
-        row_order=_same(credit_N[mixed_N], run(table.take(pa.array(mixed_N)), mixed_N)),
-        ids=None if is_random else _same(credit_N, _renamed_credit(method, table, side)),
-        wording=_same(credit_N, run(_reworded(table))),
+        own_group=same(credit_N[half_N], run(table.take(pa.array(half_N)), half_N)),
+        row_order=same(credit_N[mixed_N], run(table.take(pa.array(mixed_N)), mixed_N)),
+        ids=None if is_random else same(credit_N, _renamed_credit(method, table, side)),
+        wording=same(credit_N, run(_reworded(table))),
         dead_groups=float(np.abs(credit_N[dead_G[groups.group_N]]).max(initial=0.0) / spread),
         alone=_alone(method),
         outcome_share=_outcome_share(groups, credit_N),
@@ -107,10 +102,6 @@ def traits(method: Method) -> Traits:
         refused=float((credit_N / spread)[refused_N].mean() - (truth_N / truth_N.std())[refused_N].mean()),
         seconds=seconds,
     )
-
-
-def _same(x_N: np.ndarray, y_N: np.ndarray) -> bool:
-    return bool(np.abs(x_N - y_N).max() <= SAME * max(np.abs(x_N).max(), np.abs(y_N).max()))
 
 
 def _reads(method: Method, table: pa.Table, side: dict[str, pa.Table], name: str, credit_N: np.ndarray) -> bool:
@@ -121,7 +112,7 @@ def _reads(method: Method, table: pa.Table, side: dict[str, pa.Table], name: str
         return False
     changed = table.set_column(table.column_names.index(name), name, column)
     try:
-        return not _same(credit_N, advantages_of_table(method, changed, side))
+        return not same(credit_N, advantages_of_table(method, changed, side))
     except UserError:
         return True
 
@@ -156,22 +147,12 @@ def _alone(method: Method) -> float:
 
 def _outcome_share(groups: Groups, credit_N: np.ndarray) -> float:
     cell_N = np.unique(np.stack([groups.group_N, groups.return_R[groups.rollout_N]]), axis=1, return_inverse=True)[1]
-    return _explained(credit_N, cell_N)
+    return explained(credit_N, cell_N)
 
 
 def _turn_share(method: Method) -> float:
     groups = draw(process("early"), SIZE, 16 * GROUPS * SIZE, 0)
-    return _explained(advantages(method, groups), groups.turn_N)
-
-
-def _explained(x_N: np.ndarray, cell_N: np.ndarray) -> float:
-    """The share of the variance of x between cells."""
-    total = x_N.var()
-    if total == 0:
-        return 0.0
-    count_C = np.maximum(np.bincount(cell_N), 1)
-    mean_C = np.bincount(cell_N, x_N) / count_C
-    return float(mean_C[cell_N].var() / total)
+    return explained(advantages(method, groups), groups.turn_N)
 
 
 def _seconds(method: Method) -> float:

@@ -1,4 +1,4 @@
-"""Run a method on groups of rollouts: the tables it is given, and a limit on its time."""
+"""Run a method on rollouts: the tables it is given, a limit on its time, and how two credits compare."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from turncredit.errors import UserError
 
 #: Seconds that a method may take for one table.
 LIMIT = 60.0
+#: Credits that differ by less, in units of the largest one, are the same.
+SAME = 1e-9
+#: What is wrong with a method whose credits of the same turns differ by more.
+TWO_CREDITS = (
+    "gives the same turns two different credits; draw random numbers from a seed, as in def credit(turns, *, seed=0)"
+)
 #: The side tables that an exact world can give.
 GIVEN = ("continuations",)
 
@@ -57,6 +63,21 @@ def advantages_of_table(
     if TRAINED in credits.column_names:
         advantage_N = np.where(credits.column(TRAINED).to_numpy() == 0, 0.0, advantage_N)
     return advantage_N
+
+
+def same(x_N: np.ndarray, y_N: np.ndarray) -> bool:
+    """Whether two credits are the same up to rounding."""
+    return bool(np.abs(x_N - y_N).max() <= SAME * max(np.abs(x_N).max(), np.abs(y_N).max()))
+
+
+def explained(x_N: np.ndarray, cell_N: np.ndarray) -> float:
+    """The share of the variance of x between cells; 0 where x does not vary."""
+    total = x_N.var()
+    if total <= (SAME * np.abs(x_N).max(initial=0.0)) ** 2:
+        return 0.0
+    count_C = np.maximum(np.bincount(cell_N), 1)
+    mean_C = np.bincount(cell_N, x_N) / count_C
+    return float(mean_C[cell_N].var() / total)
 
 
 @contextmanager

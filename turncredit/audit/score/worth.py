@@ -16,13 +16,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.audit.score.card import Summary
+from turncredit.audit.score.agreement import RolloutScore
 from turncredit.audit.score.leaderboard import Scored
 from turncredit.credit.parts.baselines import BASELINE
+from turncredit.stats.levels import LEVEL, holm
 from turncredit.stats.rank_correlation import FEWEST_POINTS, spearman
 
 #: The numbers whose worth is asked, and -1 where less is better. What is paid for going on counts by its size.
-PARTS = {"rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1}
+PARTS = {
+    "rank": 1, "sign": 1, "top": 1, "cosine": 1, "worst": 1, "noise": -1, "going_on": -1,
+    "real_rank": 1, "real_sign": 1, "real_top": 1, "real_alignment": 1,
+}  # fmt: skip
+
+
+#: What the names of those on recorded rollouts begin with.
+RECORDED = "real_"
 
 
 class Gain(NamedTuple):
@@ -34,7 +42,12 @@ class Gain(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Spearman's correlation of a part with the gains of one setting, over families of methods."""
+    """What a part says of the gains of one setting, over families of methods.
+
+    rho, low, high, p   Spearman's correlation with its interval
+    right               families whose gain has the sign that the others predict (`signs_right`)
+    most                families with the more frequent sign: right without looking at the part
+    """
 
     part: str
     setting: str
@@ -43,6 +56,8 @@ class Worth(NamedTuple):
     high: float
     p: float
     families: int
+    right: int
+    most: int
 
 
 @cache
@@ -61,12 +76,34 @@ def worth(scored: Sequence[Scored]) -> list[Worth]:
     out = []
     for part, sign in PARTS.items():
         for setting, gain in gains().items():
-            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one.summary, part)))
+            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one, part, setting)))
             if len(heads) >= FEWEST_POINTS:
-                x = np.array([sign * _value(one.summary, part) for one in heads])
+                x = np.array([sign * _value(one, part, setting) for one in heads])
                 y = np.array([gain[one.method.name].value for one in heads])
-                out.append(Worth(part, setting, *spearman(x, y), len(heads)))
+                signs = signs_right(x, y), max(int((y > 0).sum()), int((y <= 0).sum()))
+                out.append(Worth(part, setting, *spearman(x, y), len(heads), *signs))
     return out
+
+
+def signs_right(x: np.ndarray, y: np.ndarray) -> int:
+    """How many y have the sign that is predicted from x, each with a rule found on the others.
+
+    The rule is "above a threshold the gain is positive": the threshold between two neighbouring x that is right most
+    often, the lowest one of equals. That more x is better is given, not found.
+    """
+    everyone = np.arange(len(x))
+    return sum(
+        bool((x[one] > _threshold(x[others], y[others])) == (y[one] > 0))
+        for one in everyone
+        for others in [everyone != one]
+    )
+
+
+def _threshold(x: np.ndarray, y: np.ndarray) -> float:
+    places = np.unique(x)
+    between = np.concatenate([[-np.inf], (places[1:] + places[:-1]) / 2, [np.inf]])
+    right = [int(((x > place) == (y > 0)).sum()) for place in between]
+    return float(between[int(np.argmax(right))])
 
 
 def _heads(scored: Iterable[Scored]) -> list[Scored]:
@@ -79,8 +116,16 @@ def _heads(scored: Iterable[Scored]) -> list[Scored]:
     return list(heads.values())
 
 
-def _value(summary: Summary, part: str) -> float:
-    value = float(getattr(summary, part))
+def _value(one: Scored, part: str, setting: str) -> float:
+    """The number of a method; on recorded rollouts in the setting's world, where the set has it."""
+    value = float(getattr(one.summary, part))
+    found = one.card.recorded
+    if part.startswith(RECORDED) and isinstance(found, RolloutScore):
+        name = part.removeprefix(RECORDED)
+        of_world = [
+            getattr(each, name).value for each in found.parts if each.world == setting.split(maxsplit=1)[0].lower()
+        ]
+        return float(np.mean(of_world)) if of_world else value
     if part == "going_on":
         return abs(value)
     return 1e9 if part == "noise" and value == np.inf else value  # the last rank
@@ -88,10 +133,17 @@ def _value(summary: Summary, part: str) -> float:
 
 def verdict(found: Sequence[Worth]) -> str:
     """In one sentence, which parts predict gains."""
-    clear = [one for one in found if one.low > 0]
     if not found:
         return "Too few of these families were trained to say what the numbers are worth."
+    corrected = holm({f"{one.part} in {one.setting}": one.p for one in found})
+    clear = [f"{one.part} in {one.setting}" for one in found if one.low > 0]
+    shown = [name for name in clear if corrected[name] < 1 - LEVEL]
+    rho = {f"{one.part} in {one.setting}": f"{one.rho:+.2f}" for one in found}
+    if shown:
+        named = ", ".join(f"{name} ({rho[name]})" for name in shown)
+        return f"Shown to predict gains, with p corrected for {len(found)} correlations (Holm): {named}."
+    none = f"None of the {len({one.part for one in found})} numbers is shown to predict gains in training."
     if not clear:
-        return f"None of the {len({one.part for one in found})} numbers is shown to predict gains in training."
-    named = ", ".join(f"{one.part} in {one.setting} ({one.rho:+.2f})" for one in clear)
-    return f"Correlations with gains whose interval is above zero, of {len(found)}: {named}."
+        return none
+    named = ", ".join(f"{name} ({rho[name]}, p {corrected[name]:.2f})" for name in clear)
+    return f"{none} With an interval above zero: {named}; p is corrected for {len(found)} correlations (Holm)."

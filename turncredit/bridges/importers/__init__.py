@@ -40,6 +40,7 @@ from turncredit.bridges.importers import (
     who_and_when,
 )
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Options,
@@ -91,6 +92,11 @@ OVERRIDES = ("group_id", "rollout_id", "task_id", "goal", "reward", "success")
 MAYBE_SHORTENED = (
     "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
 )
+
+
+def told(name: str) -> list[str]:
+    """What a user is told of a format: its name, and a line for each field of its `About`."""
+    return [name, *(f"  {one.name:<8} {getattr(FORMATS[name].about, one.name)}" for one in fields(About))]
 
 
 def run(

@@ -16,6 +16,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Record,
@@ -151,4 +152,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"rollout_id", "attributes"} <= set(record) and bool({"span_id", "sequence_id", "trace_id"} & set(record))
 
 
-FORMAT = Format("agent-lightning", _matches, read)
+FORMAT = Format(
+    "agent-lightning",
+    _matches,
+    read,
+    about=About(
+        files="spans",
+        group="the first messages",
+        turns="calls of the model",
+        reward="reward spans, on the call before",
+        checked="names of attributes in its code",
+    ),
+)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -41,4 +42,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"group_index", "messages"} <= set(record)
 
 
-FORMAT = Format("art", _matches, per_record(read))
+FORMAT = Format(
+    "art",
+    _matches,
+    per_record(read),
+    about=About(
+        files="trajectories/{split}/{step}.parquet",
+        group="group_index",
+        turns="trainable messages",
+        reward="reward",
+        checked="code of openpipe-art 0.5.18",
+    ),
+)

@@ -18,6 +18,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Rollout,
@@ -135,4 +136,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return isinstance(steps, list) and bool(steps) and isinstance(steps[0], dict) and "source" in steps[0]
 
 
-FORMAT = Format("atif", _matches, per_record(read))
+FORMAT = Format(
+    "atif",
+    _matches,
+    per_record(read),
+    about=About(
+        files="harbor's trajectories, v1.0 and later",
+        group="the first messages",
+        turns="steps of the agent; with tokens and log-probabilities",
+        reward="none",
+        checked="files of harbor, v1.5",
+    ),
+)

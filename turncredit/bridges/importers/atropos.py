@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -102,4 +103,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"tokens", "masks", "scores"} <= set(record)
 
 
-FORMAT = Format("atropos", _matches, per_record(read))
+FORMAT = Format(
+    "atropos",
+    _matches,
+    per_record(read),
+    about=About(
+        files="groups with tokens, masks, scores",
+        group="the record",
+        turns="messages whose tokens are trained",
+        reward="scores",
+        checked="a file of Atropos",
+    ),
+)

@@ -170,18 +170,37 @@ class Context:
     options: Options = field(default_factory=Options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a user is told of a format: its files, what its table takes from them, and what it was checked against.
+
+    group     which rollouts are compared
+    turns     what a turn is
+    reward    where a rollout's reward comes from; it is on the last turn unless the file has rewards of turns
+    checked   the files, or the code, that this was checked against
+    """
+
+    files: str
+    group: str
+    turns: str
+    reward: str
+    checked: str
+
+
 @dataclass(frozen=True)
 class Format:
     """A format: how to know it, and how to read it.
 
     matches   whether a record is of this format
     read      (records, context) -> rollouts
+    about     what `turncredit import --formats` prints; None: no format that a user can name
     takes     the keys of `--map` that the format uses itself; `OVERRIDES` are taken for every format
     """
 
     name: str
     matches: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Iterable[Record], Context], Iterator[Rollout]]
+    about: About | None = None
     takes: tuple[str, ...] = ()
 
 

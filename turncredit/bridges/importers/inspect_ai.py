@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -132,4 +133,16 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"version", "status", "eval"} <= set(record)
 
 
-FORMAT = Format("inspect", _matches, per_record(read), takes=("reward",))
+FORMAT = Format(
+    "inspect",
+    _matches,
+    per_record(read),
+    takes=("reward",),
+    about=About(
+        files="logs of Inspect, .eval and JSON",
+        group="the sample's id in a file",
+        turns="messages of the assistant",
+        reward="the only scorer's; of several --map reward=NAME",
+        checked="files of inspect_ai, 2024-10 to 2025-12",
+    ),
+)

@@ -16,6 +16,7 @@ from typing import Any
 from turncredit.bridges.importers.base import (
     BY_FILE,
     BY_PROMPT,
+    About,
     Context,
     Format,
     Part,
@@ -264,4 +265,16 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return any(is_conversation(record.get(name)) for name in ("messages", *USUAL["messages"]))
 
 
-FORMAT = Format("jsonl", _matches, read, takes=KEYS)
+FORMAT = Format(
+    "jsonl",
+    _matches,
+    read,
+    takes=KEYS,
+    about=About(
+        files="any other records with messages, or a record for each turn",
+        group="--map group_id=FIELD, else the first messages",
+        turns="messages, or a record with turn",
+        reward="--map reward=FIELD",
+        checked="hand-made records, and what public projects ship (benchmarks/import/public_files.csv)",
+    ),
+)

@@ -12,6 +12,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Rollout,
@@ -57,4 +58,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return known or (isinstance(info, dict) and {"exit_status", "submission"} <= set(info))
 
 
-FORMAT = Format("mini-swe-agent", _matches, per_record(read))
+FORMAT = Format(
+    "mini-swe-agent",
+    _matches,
+    per_record(read),
+    about=About(
+        files=".traj.json",
+        group="instance_id, else the first messages",
+        turns="messages of the assistant",
+        reward="none",
+        checked="a file of version 1; code of version 2",
+    ),
+)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -70,4 +71,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return "responses_create_params" in record
 
 
-FORMAT = Format("nemo-gym", _matches, per_record(read))
+FORMAT = Format(
+    "nemo-gym",
+    _matches,
+    per_record(read),
+    about=About(
+        files="responses_create_params and response",
+        group="the task's index, else its input",
+        turns="responses, of several items",
+        reward="reward",
+        checked="example rollouts of 40 of its environments",
+    ),
+)

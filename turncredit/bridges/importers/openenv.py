@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -40,4 +41,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"episode_id", "messages", "tool_trace"} <= set(record)
 
 
-FORMAT = Format("openenv", _matches, per_record(read))
+FORMAT = Format(
+    "openenv",
+    _matches,
+    per_record(read),
+    about=About(
+        files="results.jsonl",
+        group="task",
+        turns="messages of the assistant",
+        reward="reward",
+        checked="code of openenv-core 0.3.0",
+    ),
+)

@@ -12,6 +12,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Record,
@@ -227,4 +228,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return isinstance(first, dict) and "role" not in first and bool({"action", "observation", "kind"} & set(first))
 
 
-FORMAT = Format("openhands", _matches, read)
+FORMAT = Format(
+    "openhands",
+    _matches,
+    read,
+    about=About(
+        files="events, and output.jsonl of evaluations",
+        group="instance_id, else the first messages",
+        turns="responses of the model",
+        reward="report.resolved",
+        checked="files of OpenHands 0.35 and 0.58 and one of January 2025; code of its SDK and a file",
+    ),
+)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Report,
@@ -101,4 +102,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return "trajectories" in record and {"task_hash", "episode_id"} & set(record) != set()
 
 
-FORMAT = Format("rllm", _matches, per_record(read))
+FORMAT = Format(
+    "rllm",
+    _matches,
+    per_record(read),
+    about=About(
+        files="episode_hash*_id*.json",
+        group="task, step and agent",
+        turns="steps",
+        reward="the trajectory's; of steps if they sum to it",
+        checked="code of rLLM",
+    ),
+)

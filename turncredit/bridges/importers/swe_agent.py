@@ -13,6 +13,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Rollout,
@@ -114,4 +115,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return isinstance(history, list) and bool(history) and isinstance(history[0], dict) and "role" in history[0]
 
 
-FORMAT = Format("swe-agent", _matches, per_record(read))
+FORMAT = Format(
+    "swe-agent",
+    _matches,
+    per_record(read),
+    about=About(
+        files=".traj of SWE-agent and EnIGMA",
+        group="the problem's id, else the first messages",
+        turns="steps",
+        reward="none",
+        checked="their files",
+    ),
+)

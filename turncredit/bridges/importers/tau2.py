@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -79,4 +80,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return "simulations" in record or {"task_id", "termination_reason", "reward_info"} <= set(record)
 
 
-FORMAT = Format("tau2", _matches, per_record(read))
+FORMAT = Format(
+    "tau2",
+    _matches,
+    per_record(read),
+    about=About(
+        files="results with simulations",
+        group="task_id",
+        turns="messages of the assistant but the greeting",
+        reward="reward_info.reward",
+        checked="code of tau2-bench",
+    ),
+)

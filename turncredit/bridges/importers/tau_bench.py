@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turncredit.bridges.importers.base import Context, Format, Rollout, finite_or_none, needed_id, outcome, per_record
+from turncredit.bridges.importers.base import (
+    About,
+    Context,
+    Format,
+    Rollout,
+    finite_or_none,
+    needed_id,
+    outcome,
+    per_record,
+)
 from turncredit.bridges.importers.messages import turns_of
 
 
@@ -29,4 +38,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"task_id", "trial", "traj"} <= set(record)
 
 
-FORMAT = Format("tau-bench", _matches, per_record(read))
+FORMAT = Format(
+    "tau-bench",
+    _matches,
+    per_record(read),
+    about=About(
+        files="arrays of runs",
+        group="task_id",
+        turns="messages of the assistant",
+        reward="reward",
+        checked="a file of tau-bench",
+    ),
+)

@@ -13,6 +13,7 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_PROMPT,
+    About,
     Context,
     Format,
     Record,
@@ -76,4 +77,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return is_message(record) or {"type", "sessionId"} <= set(record)
 
 
-FORMAT = Format("transcript", _matches, read)
+FORMAT = Format(
+    "transcript",
+    _matches,
+    read,
+    about=About(
+        files="a message a line, such as sessions of Claude Code",
+        group="the first messages",
+        turns="messages of the assistant",
+        reward="none",
+        checked="hand-made records",
+    ),
+)

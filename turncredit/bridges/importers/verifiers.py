@@ -19,6 +19,7 @@ from itertools import chain, compress
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Report,
@@ -171,4 +172,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return "traces" in record
 
 
-FORMAT = Format("verifiers", _matches, per_record(read))
+FORMAT = Format(
+    "verifiers",
+    _matches,
+    per_record(read),
+    about=About(
+        files="traces.jsonl of verifiers and prime-rl, v1",
+        group="group.id, else the task",
+        turns="sampled nodes; with tokens and log-probabilities",
+        reward="weighted sum of rewards",
+        checked="verifiers 0.4.0, which wrote and read the test's files",
+    ),
+)

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turncredit.bridges.importers.base import BY_PROMPT, Context, Format, Rollout, Skip, id_of, per_record, short_hash
+from turncredit.bridges.importers.base import (
+    BY_PROMPT,
+    About,
+    Context,
+    Format,
+    Rollout,
+    Skip,
+    id_of,
+    per_record,
+    short_hash,
+)
 from turncredit.bridges.importers.jsonl import Found, place_of, rewards
 from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
@@ -47,4 +57,16 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"prompt", "completion"} <= set(record) and not {"step", "advantage"} <= set(record)
 
 
-FORMAT = Format("verifiers-v0", _matches, per_record(read), takes=("group_id", "rollout_id", "reward"))
+FORMAT = Format(
+    "verifiers-v0",
+    _matches,
+    per_record(read),
+    takes=("group_id", "rollout_id", "reward"),
+    about=About(
+        files="records with prompt and completion",
+        group="example_id, else the prompt",
+        turns="messages of the assistant",
+        reward="reward",
+        checked="code of verifiers 0.1",
+    ),
+)

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Part,
@@ -129,4 +130,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     )
 
 
-FORMAT = Format("verl", _matches, read)
+FORMAT = Format(
+    "verl",
+    _matches,
+    read,
+    about=About(
+        files="rollout_data_dir/{step}.jsonl",
+        group="the uid; without it, equal input in a step",
+        turns="outputs of a session; within an output, roles of the chat template",
+        reward="score of the last output",
+        checked="code of verl 0.9.1",
+    ),
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Part,
@@ -71,4 +72,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return "traj_uid" in record and {"input", "output"} <= set(record)
 
 
-FORMAT = Format("verl-agent", _matches, read)
+FORMAT = Format(
+    "verl-agent",
+    _matches,
+    read,
+    about=About(
+        files="{step}.jsonl with uid, traj_uid, turn and rewards, as docs/integrations.md has it written",
+        group="uid",
+        turns="lines, by turn",
+        reward="rewards of each turn",
+        checked="code of public forks",
+    ),
+)

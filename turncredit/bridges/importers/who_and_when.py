@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
+    About,
     Context,
     Format,
     Rollout,
@@ -70,4 +71,15 @@ def _matches(record: Mapping[str, Any]) -> bool:
     return {"history", "mistake_agent", "mistake_step"} <= set(record)
 
 
-FORMAT = Format("who-and-when", _matches, per_record(read))
+FORMAT = Format(
+    "who-and-when",
+    _matches,
+    per_record(read),
+    about=About(
+        files="failed logs of several agents",
+        group="question_ID",
+        turns="messages of agents; agent, step, mistake_agent, mistake_step",
+        reward="is_correct",
+        checked="all 112 files that docs/decisive_steps.md uses",
+    ),
+)

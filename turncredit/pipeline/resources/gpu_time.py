@@ -70,13 +70,18 @@ def longest(plan: Plan, stage: str) -> float:
 
 
 def _sampling(work: Work, played: Played) -> float:
-    """Seconds of playing: each step of decoding reads all weights and the caches, and prompts are read."""
+    """Seconds of playing: each step of decoding reads all weights and the caches, and prompts are read.
+
+    No rollout waits for another, so a wave of rollouts takes as many steps as a mean rollout has tokens. Each of
+    several engines plays its share of the slots.
+    """
     model, policy = work.model, work.experiment.policy
     slots = min(work.rollout.slots, played.at_once)
-    step = BYTES[policy.dtype] * model.parameters + model.cache(slots * work.length.mean, "bfloat16")
+    share = math.ceil(slots / policy.sample_engines)
+    step = BYTES[policy.dtype] * model.parameters + model.cache(share * work.length.mean, "bfloat16")
     waves = math.ceil(played.rollouts / slots)
     decoded = waves * played.turns * work.length.response * step / (A100.bandwidth * A100.decoded)
-    read = model.passes(int(played.rollouts * played.turns * work.length.fresh))
+    read = model.passes(int(played.rollouts * played.turns * work.length.fresh)) / policy.sample_engines
     return (decoded + read / (A100.operations * A100.reached)) / policy.sample_gpus
 
 

@@ -148,14 +148,16 @@ def _spread(
 
 
 def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
-    """Weights and caches of an engine, or of all that share a job's rollouts on the CPU."""
+    """Weights and caches of an engine, or of all that share a job's rollouts on the CPU; of one of vLLM's engines."""
     policy, rollout = experiment.policy, experiment.rollout
     slots = rollout.slots
-    if stage not in ("continuations", "branch"):
+    if stage not in ("continuations", "forks", "branch"):
         slots = min(slots, max(rollout.tasks * rollout.group_size, experiment.eval.games))
     length = contexts(experiment, model)
     weights = _weights(experiment, model)
     vllm = policy.engine == "vllm"
+    if vllm:
+        slots = math.ceil(slots / policy.sample_engines)
     copies = 1 if vllm or experiment.gpus("rollout") else rollout.processes
     tokens = slots * (length.mean if vllm else length.longest)
     parts = {
@@ -169,7 +171,10 @@ def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
         buffers = model.lockstep(math.ceil(slots / copies), length.longest, policy.dtype, device)
         parts |= {name: float(copies * size) for name, size in buffers.items()}
     note = "vLLM takes 92% of its GPU in any case; with less cache it queues rollouts" if vllm else ""
-    return Need(parts, weights + (HOST.vllm_process if vllm else 0), note)
+    host = policy.sample_engines * (weights + HOST.vllm_process) if vllm else weights
+    if vllm and policy.sample_engines > 1:  # each engine has a process of ours beside its own
+        host += policy.sample_engines * HOST.process
+    return Need(parts, host, note)
 
 
 def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:

@@ -23,6 +23,7 @@ def sampler(
     longest: int | None = None,
     running: Any = None,
     gpus: int = 1,
+    engines: int = 1,
 ) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
@@ -32,8 +33,9 @@ def sampler(
     `model` is the policy's model, adapters merged, if it is in memory already: an engine that reads a model's weights
     then takes them from there instead of the folder. `longest` is the largest number of tokens that a context with its
     response can have, where the agent limits it: vLLM then sets aside memory for no more.
-    `running` is the vLLM engine (`vllm.Engine`) that stages of this process share; None: one of the sampler's own.
-    `gpus` is the number of GPUs that vLLM splits the model over; the other engines take one.
+    `running` are the vLLM engines (`vllm.Engine` or `several.Engines`) that stages of this process share; None: ones of
+    the sampler's own. `gpus` is the number of GPUs that vLLM splits the model over, and `engines` the number of vLLM
+    engines, each on as many GPUs, that share the rollouts; the other engines take one.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep
@@ -43,6 +45,11 @@ def sampler(
         from turncredit.policy.engines.transformers import Generate
 
         return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id, model=model)
+    if engine == "vllm" and engines > 1:
+        from turncredit.policy.engines.several import Engines, Several
+
+        fleet = running or Engines(engines, keep=False)
+        return Several(folder, slots=slots, engines=fleet, dtype=dtype, eos_id=eos_id, longest=longest, gpus=gpus)
     if engine == "vllm":
         from turncredit.policy.engines.vllm import Vllm
 

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
-from turncredit.policy.sampling import Request, Response, free_memory
+from turncredit.policy.sampling import Request, Response, free_memory, sampled
 from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
+
+#: Tokens of prompts that vLLM reads at a time on a CPU, its own default, or one prompt's if that is longer.
+READ_AT_ONCE = 4096
 
 
 class Engine:
@@ -37,6 +40,8 @@ class Engine:
         self._form: Form | None = None
         self._asleep = False
         self._adapters = count(1)
+        #: names of requests, of which no two are alike
+        self.names = count()
 
     def use(self, folder: str, *, slots: int, dtype: str, longest: int | None, gpus: int) -> tuple[Any, Any]:
         """vLLM's engine with the weights of the policy in `folder`, and vLLM's name of its adapter (None: it has none).
@@ -133,6 +138,10 @@ class Form(NamedTuple):
 def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
     from vllm import LLM
 
+    # A prompt that is read in parts takes back what its generator has drawn meanwhile, and generators on the CPU cannot
+    # ("CPU Generator does not use offset", vllm/v1/worker/gpu_model_runner.py, _bookkeeping_sync).
+    at_once = max(form.length, form.slots, READ_AT_ONCE)
+    whole: dict[str, Any] = {"enable_chunked_prefill": False, "max_num_batched_tokens": at_once}
     return LLM(
         str(weights),
         dtype=form.dtype,
@@ -147,6 +156,7 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
         logprobs_mode="processed_logprobs",
         enforce_eager=not _has_gpu(),
         enable_sleep_mode=sleeps,
+        **({} if _has_gpu() else whole),
     )
 
 
@@ -179,37 +189,62 @@ class Vllm:
         self._contexts: list[list[int]] = [[] for _ in range(slots)]
         engine = engine or Engine(keep=False)
         self._llm, self._lora = engine.use(folder, slots=slots, dtype=dtype, longest=longest, gpus=gpus)
+        self._names = engine.names
+        self._slots: dict[str, int] = {}  # of the requests that are unanswered, by their names
+
+    def submit(self, request: Request, temperature: float, max_new: int) -> None:
+        """Take a request. What is drawn follows from its seed, not from what else the engine does.
+
+        Model Runner V2, on GPUs, draws a token by hashing seed and position (vllm/v1/worker/gpu/sample/gumbel.py). V1
+        has a generator for each request.
+        """
+        from vllm import SamplingParams
+        from vllm.inputs import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+
+        kept = [] if request.reset else self._contexts[request.slot]
+        context = self._contexts[request.slot] = kept + request.ids
+        settings = SamplingParams(
+            temperature=temperature,
+            max_tokens=max_new,
+            # The end of the turn alone, as in the other engines: a model's generation_config.json may name more.
+            stop_token_ids=[self.eos_id],
+            ignore_eos=True,
+            logprobs=0,
+            seed=int(request.uniforms[0] * 2**53) if temperature > 0 else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        name = str(next(self._names))
+        self._slots[name] = request.slot
+        self._llm.llm_engine.add_request(name, tokens_input(context), settings, lora_request=self._lora)
+
+    def answered(self, *, wait: bool) -> list[tuple[int, Response]]:
+        """Slots with their responses, after one step of the engine, or as many as one response takes (`wait`)."""
+        found: list[tuple[int, Response]] = []
+        while self._slots and not found:
+            found = [self._answer(output) for output in self._llm.llm_engine.step() if output.request_id in self._slots]
+            if not wait:
+                break
+        return found
+
+    def _answer(self, output: Any) -> tuple[int, Response]:
+        """The slot of a request that is complete, and its response."""
+        slot, completion = self._slots.pop(output.request_id), output.outputs[0]
+        ids = list(completion.token_ids)
+        self._contexts[slot] = self._contexts[slot] + ids
+        chosen = [step[token].logprob for token, step in zip(ids, completion.logprobs, strict=True)]
+        return slot, Response(ids, chosen)
+
+    def cancel(self) -> None:
+        """Drop all requests that are unanswered."""
+        if self._slots:
+            self._llm.llm_engine.abort_request(list(self._slots))
+            self._slots = {}
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
-        """One response for each request, all in one call of the engine."""
-        from vllm import SamplingParams
-
-        for request in requests:
-            kept = [] if request.reset else self._contexts[request.slot]
-            self._contexts[request.slot] = kept + request.ids
-        settings = [
-            SamplingParams(
-                temperature=temperature,
-                max_tokens=max_new,
-                # The end of the turn alone, as in the other engines: a model's generation_config.json may name more.
-                stop_token_ids=[self.eos_id],
-                ignore_eos=True,
-                logprobs=0,
-                seed=int(request.uniforms[0] * 2**53) if temperature > 0 else None,
-                detokenize=False,
-            )
-            for request in requests
-        ]
-        prompts = [{"prompt_token_ids": self._contexts[request.slot]} for request in requests]
-        outputs = self._llm.generate(prompts, settings, lora_request=self._lora, use_tqdm=False)
-        responses = []
-        for request, output in zip(requests, outputs, strict=True):
-            completion = output.outputs[0]
-            ids = list(completion.token_ids)
-            self._contexts[request.slot] = self._contexts[request.slot] + ids
-            chosen = [step[token].logprob for token, step in zip(ids, completion.logprobs, strict=True)]
-            responses.append(Response(ids, chosen))
-        return responses
+        """One response for each request."""
+        return sampled(self, requests, temperature, max_new)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.compose import Role
 from turncredit.credit.parts.lookup import find
 from turncredit.errors import UserError
-from turncredit.stats.intervals import Estimate, holm
+from turncredit.stats.intervals import Estimate
+from turncredit.stats.levels import holm
 from turncredit.views.collect import Results
 
 #: group -> its heading, if a table has several

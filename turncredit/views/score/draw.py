@@ -7,6 +7,7 @@ from math import isfinite, sqrt
 
 from markupsafe import Markup, escape
 
+from turncredit.audit.score.agreement import Agreement
 from turncredit.audit.score.card import Credited
 
 #: Pixels of a panel's side.
@@ -29,6 +30,24 @@ def dots(rows: Sequence[tuple[str, float, float]]) -> Markup:
             parts.append(f'<circle class="{kind}" cx="{_x(cosine):.1f}" cy="{y}" r="5.5"/>')
     parts += [_text(_x(value), tall - 10, f"{value:g}", "middle") for value in (-1, 0, 1)]
     return _svg(WIDE, tall, parts, "rank correlation (square) and cosine (dot) of each row")
+
+
+def agreements(rows: Sequence[tuple[str, Agreement]]) -> Markup:
+    """A row for each name: a number from -1 to 1 (dot) with its interval (bar) and its noise ceiling (tick)."""
+    tall = STEP * len(rows) + 34
+    parts = [_line(_x(value), 6, _x(value), tall - 28, "axis") for value in (-1, 0, 1)]
+    for place, (name, number) in enumerate(rows):
+        y = 18 + STEP * place
+        parts.append(_text(LEFT, y + 4, name, "end"))
+        if isfinite(number.low):
+            parts.append(_line(_x(number.low), y, _x(number.high), y, "e"))
+        if isfinite(number.ceiling):
+            parts.append(f'<rect class="w" x="{_x(number.ceiling) - 1.5:.1f}" y="{y - 8}" width="3" height="16"/>')
+        if isfinite(number.value):
+            kind = "p" if number.value > 0 else "n"
+            parts.append(f'<circle class="{kind}" cx="{_x(number.value):.1f}" cy="{y}" r="5.5"/>')
+    parts += [_text(_x(value), tall - 10, f"{value:g}", "middle") for value in (-1, 0, 1)]
+    return _svg(WIDE, tall, parts, "rank correlation of each part with its interval and its noise ceiling")
 
 
 def _x(value: float) -> float:

@@ -9,17 +9,29 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from turncredit.audit.score.agreement import RolloutScore
 from turncredit.audit.score.card import SIZE, SIZES, Card, Summary
 from turncredit.audit.score.leaderboard import Leaderboard
 from turncredit.audit.score.worth import verdict as worth_verdict
 from turncredit.audit.score.worth import worth
 from turncredit.data import provenance
 from turncredit.views.score import draw, leaderboard
-from turncredit.views.score.words import COLUMNS, deviations, honesty, row, verdict
+from turncredit.views.score.words import (
+    COLUMNS,
+    RECORDED_COLUMNS,
+    deviations,
+    honesty,
+    recorded_about,
+    recorded_mean,
+    recorded_row,
+    row,
+    verdict,
+)
 
 
 def card_page(card: Card, summary: Summary) -> str:
     """A method's card as HTML."""
+    recorded = card.recorded if isinstance(card.recorded, RolloutScore) else None
     return _render(
         "card.html.j2",
         card=card,
@@ -33,6 +45,12 @@ def card_page(card: Card, summary: Summary) -> str:
         sizes=SIZES,
         paid=[(one, [deviations(one.going_on[size]) for size in SIZES]) for one in card.worlds if not one.matters],
         honesty=honesty(card),
+        recorded=recorded,
+        recorded_columns=RECORDED_COLUMNS,
+        recorded_rows=[(one.part, recorded_row(one)) for one in recorded.parts] if recorded else [],
+        recorded_mean=recorded_mean(recorded) if recorded else [],
+        recorded_about=recorded_about(recorded) if recorded else "",
+        agreements=draw.agreements([(one.part, one.rank) for one in recorded.parts]) if recorded else "",
         size=SIZE,
     )
 
@@ -42,9 +60,12 @@ def leaderboard_page(board: Leaderboard) -> str:
     return _render(
         "leaderboard.html.j2",
         columns=leaderboard.COLUMNS,
-        rows=[(one, leaderboard.cells(one), verdict(one.card, one.summary)) for one in board.scored],
+        rows=[(one, leaderboard.cells(one)) for one in board.on_worlds],
+        recorded_columns=leaderboard.RECORDED,
+        recorded_rows=[(one, leaderboard.recorded_cells(one)) for one in board.on_rollouts],
+        sentences=[(one, verdict(one.card, one.summary)) for one in board.scored],
         left_out=board.left_out,
-        dots=draw.dots([(one.method.name, one.summary.rank, one.summary.worst) for one in board.scored]),
+        dots=draw.dots([(one.method.name, one.summary.rank, one.summary.worst) for one in board.on_worlds]),
         worth=worth_verdict(worth(board.scored)),
         settings=board.scored[0].card,
         size=SIZE,

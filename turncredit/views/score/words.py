@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, isnan
 
+from turncredit.audit.score.agreement import Agreement, PartScore, RolloutScore, Share
 from turncredit.audit.score.blocks import Measured
 from turncredit.audit.score.card import SIZE, SIZES, VALID, Card, Summary, WorldScore
 from turncredit.audit.score.validity import Decision
@@ -38,7 +40,85 @@ def count(value: float) -> str:
 
 def verdict(card: Card, summary: Summary) -> list[str]:
     """What the card says, one sentence for each part."""
-    return [_identified(summary), _valid(card, summary), _noise(summary), *_going_on(card), *_measured(card.method)]
+    exact = [_identified(summary), _valid(card, summary), _noise(summary), *_going_on(card)]
+    if card.lacks is not None:
+        exact = [f"It is not scored on exact worlds: it {card.lacks}."]
+    return [*exact, *_recorded(card), *_measured(card.method)]
+
+
+def _recorded(card: Card) -> list[str]:
+    """What the recorded rollouts say; nothing where no set was given."""
+    found = card.recorded
+    if found is None:
+        return []
+    if isinstance(found, str):
+        return [f"It is not scored on recorded rollouts: it {found}."]
+    rank = f"rank correlation {within(found.rank)}, where the truth would reach {share(found.rank.ceiling)}"
+    if found.rank.low <= 0 <= found.rank.high:
+        return [f"On recorded rollouts it is not shown to order the turns: {rank}."]
+    orders = "it orders the turns" if found.rank.value > 0 else "it orders the turns wrongly"
+    return [f"On recorded rollouts {orders}: {rank}."]
+
+
+def within(number: Agreement, form: Callable[[float], str] = two) -> str:
+    """A number with its interval, such as `+0.31 (+0.25 to +0.37)`."""
+    if isnan(number.low):
+        return form(number.value)
+    return f"{form(number.value)} ({form(number.low)} to {form(number.high)})"
+
+
+#: Headings of `recorded_row`, in its order, and what each says.
+RECORDED_COLUMNS = {
+    "rank": "rank correlation of credit and A* within rollouts; what the truth would reach",
+    "sign": "share of turns with |A*| above its error whose credit has the right sign; what the truth would reach",
+    "top": "share of rollouts whose decisive turn stands out most; what the truth would reach",
+    "chance": "the same for a turn picked at random",
+    "alignment": "cosine of credit and A* over turns; what the truth would reach",
+    "between rollouts": "share of the credit's variance that says nothing of turns; that of A*",
+    "turn's number": "share of the credit's variance that the turn's number explains; that of A*",
+    "refused": "credit of refused actions less their A*, in deviations; right is 0",
+    "dead groups": "largest credit where a group's returns are equal, in deviations",
+}
+
+
+def recorded_row(one: PartScore) -> list[str]:
+    """A part's numbers, in the order of `RECORDED_COLUMNS`."""
+    return [
+        f"{two(one.rank.value)} of {share(one.rank.ceiling)}",
+        f"{share(one.sign.value)} of {share(one.sign.ceiling)}",
+        f"{share(one.top.value)} of {share(one.top.ceiling)}",
+        share(one.chance),
+        f"{two(one.alignment.value)} of {share(one.alignment.ceiling)}",
+        _shares(one.between),
+        _shares(one.by_turn),
+        two(one.refused.value),
+        share(one.dead),
+    ]
+
+
+def recorded_mean(found: RolloutScore) -> list[str]:
+    """The means over parts with their intervals, in the order of `RECORDED_COLUMNS`."""
+    return [
+        within(found.rank),
+        within(found.sign, share),
+        within(found.top, share),
+        share(found.chance),
+        within(found.alignment),
+        *[""] * 4,
+    ]
+
+
+def recorded_about(found: RolloutScore) -> str:
+    """Which set the numbers are from, and what the parts that were left out lack."""
+    left_out = "".join(f" Not scored in {part}: {reason}." for part, reason in found.left_out)
+    return (
+        f"{found.set}, version {found.version} ({found.digest[:12]}): {found.seconds:.2f} s for {found.turns:,} turns."
+        f"{left_out}"
+    )
+
+
+def _shares(found: Share) -> str:
+    return f"{100 * found.credit:.0f}% ({100 * found.truth:.0f}%)"
 
 
 def _identified(summary: Summary) -> str:
@@ -106,8 +186,10 @@ def deviations(paid: Measured) -> str:
 
 
 def honesty(card: Card) -> list[tuple[str, str]]:
-    """What the method depends on: name and words."""
+    """What the method depends on: name and words. Empty without exact worlds, on which this is found."""
     found = card.traits
+    if found is None:
+        return []
     ids = "not asked: it is random" if found.ids is None else "no" if found.ids else "yes: ties are decided by them"
     cost = f"{found.seconds:.3f} s for 128 rollouts of 50 turns"
     if card.continuations:
