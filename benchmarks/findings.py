@@ -1,6 +1,7 @@
 """The figures of docs/findings.md, drawn from recorded tables: python -m benchmarks.findings [FOLDER]
 
-gains.svg         every method's gain over flat GRPO, from turncredit/audit/score/gains.csv
+gains.svg         every method's gain over flat GRPO in the household, from turncredit/audit/score/gains.csv
+worlds.svg        the same of the methods that were trained in other worlds too
 predictors.svg    which measure of a method's credit predicts its gain, from benchmarks/methods/predictors.csv
 exact_worlds.svg  rank correlation and validity of the gradient on exact worlds, from docs/leaderboard.md
 """
@@ -69,9 +70,13 @@ LEFT, RIGHT = -31.0, 21.0
 
 def main(folder: Path = FOLDER) -> None:
     """Draw all figures into `folder`."""
+    measured = pd.read_csv(GAINS)
+    home = measured["setting"].str.startswith("household")
+    at_home, elsewhere = measured[home], measured[~home]
     with matplotlib.rc_context(STYLE):
         for name, figure in (
-            ("gains", gains(pd.read_csv(GAINS))),
+            ("gains", gains(at_home)),
+            ("worlds", gains(measured[measured["method"].isin(elsewhere["method"])])),
             ("predictors", predictors(pd.read_csv(PREDICTORS))),
             ("exact_worlds", exact_worlds(leaderboard(LEADERBOARD.read_text(encoding="utf-8")))),
         ):
@@ -86,7 +91,7 @@ def gains(table: pd.DataFrame) -> Figure:
     rows = [(need, methods) for need, methods in rows if methods]
     settings = list(table["setting"].unique())
     tall = sum(len(methods) for _, methods in rows) + len(rows)
-    figure = Figure(figsize=(8.6, 0.8 + 0.32 * tall), layout="constrained")
+    figure = Figure(figsize=(8.6, 0.8 + (0.16 + 0.08 * len(settings)) * tall), layout="constrained")
     ax = figure.subplots()
     ticks, place = {}, float(tall)
     for need, methods in rows:
@@ -107,7 +112,7 @@ def _intervals(ax: Axes, place: float, found: pd.DataFrame, settings: Sequence[s
     """A method's interval in each setting that has one, side by side; beyond the axis an arrow and the number."""
     for number, row in enumerate(found.itertuples()):
         colour, marker = LOOKS[settings.index(row.setting) % len(LOOKS)]
-        y = place + 0.14 * (len(found) - 1) - 0.28 * number
+        y = place + (0.5 * (len(found) - 1) - number) * 0.75 / len(settings)
         if row.value < LEFT:
             ax.annotate("", (LEFT, y), (LEFT + 1.5, y), arrowprops={"arrowstyle": "->", "color": colour})
             ax.text(LEFT + 1.8, y, f"{row.value:+.0f}", fontsize=7, color=colour, va="center")
