@@ -18,7 +18,10 @@ from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.assumed import REQUEST
 
+#: A job of rounds that asks for more than this many times its estimate, or the least time of a job, is warned of.
+TOO_LONG = 10
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
@@ -77,6 +80,7 @@ def lines_of(plan: Plan) -> list[str]:
         for stage in stages()
         if count[stage] and (line := look(plan, stage))
     ]
+    lines += [f"warning: {line}" for line in rounds_time(plan)]
     return [*lines, resources.ASSUMED] if on_gpus else lines
 
 
@@ -126,6 +130,34 @@ def rounds_line(jobs: list[Submitted]) -> list[str]:
     rounds = max(len(job.rounds or ()) for job in of_rounds)
     asked = ResourceConfig(gpu=most("gpu"), mem_mb=most("mem_mb"), runtime=most("runtime"))
     return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked)]
+
+
+def rounds_time(plan: Plan) -> list[str]:
+    """A line if the longest job of rounds asks for less time than is estimated or far more; none without estimate."""
+    experiment = plan.experiment
+    if experiment.granularity == "stage":
+        return []
+    seed = experiment.seeds[0]
+    every = [(method, rounds) for method in experiment.trained() for rounds in experiment.blocks()]
+    takes = {(method, rounds): _minutes(plan, loop.block(plan, method, seed, rounds)) for method, rounds in every}
+    method, rounds = max(takes, key=lambda job: takes[job])
+    minutes = takes[method, rounds]
+    asked = resource_of_block(plan, method, seed, rounds).runtime or 0
+    if not minutes or minutes <= asked <= TOO_LONG * max(minutes, REQUEST.least_minutes):
+        return []
+    return [
+        f"a job of {len(rounds)} round{'s' * (len(rounds) > 1)} takes about {minutes:,.0f} minutes on its GPU and asks "
+        f"for {asked:,}; set resources.rounds.runtime"
+    ]
+
+
+def _minutes(plan: Plan, steps: list[Step]) -> float:
+    """Minutes that one job of these stages takes on its GPU; 0 if a stage that reads a policy or a judge runs elsewhere
+    or is of unknown size."""
+    seconds = resources.gpu_seconds_in_turn(plan, steps)
+    estimated = resources.ordered(dict(steps))
+    known = all(time for (stage, _), time in zip(steps, seconds, strict=True) if stage in estimated)
+    return sum(seconds) / 60 if known else 0.0
 
 
 def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
