@@ -470,7 +470,7 @@ def sampled_hours(method, **own) -> dict[str, float]:
 
 def test_continuations_of_every_state_cost_as_many_rounds_of_rollouts_as_the_methods_page_says():
     """docs/methods/vineppo.md: 1 + K (T + 1) / 2, which is 60 for K = 9 and T = 12."""
-    assert "so one round of `vineppo` costs 1 + K (T + 1) / 2" in (ROOT / "docs/methods/vineppo.md").read_text()
+    assert "One round costs 1 + K (T + 1) / 2 rounds of flat GRPO" in (ROOT / "docs/methods/vineppo.md").read_text()
     for per_state in (1, 9):
         hours = sampled_hours("vineppo", continuations={"per_state": per_state})
         rounds = 1 + hours["continuations"] / hours["rollout"]
