@@ -11,7 +11,7 @@ import pytest
 from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
-from turncredit.cli.plan import gpu_hours, lines_of, rounds_time, submitted_jobs
+from turncredit.cli.plan import at_once, gpu_hours, lines_of, rounds_time, submitted_jobs, training
 from turncredit.config import BranchConfig, from_mapping, load, merge
 from turncredit.config.stages import policy_stages, stages
 from turncredit.config.stages import stage as stage_record
@@ -449,6 +449,31 @@ def test_the_time_of_jobs_without_an_estimate_is_not_warned_of():
     too_long = {"rounds": {"runtime": 9999}}
     assert rounds_time(plan_of(granularity="run", resources=too_long)) == []  # on a CPU
     assert rounds_time(plan_of(resources={**too_long, "rollout": {"gpu": 1}})) == []  # a job for each stage
+
+
+@pytest.mark.parametrize("granularity", ["stage", "round", "run"])
+def test_the_plan_says_how_many_gpus_the_runs_can_use_at_once_and_the_least_time(granularity):
+    """Methods times seeds, each on the GPUs of a job; with all of them no run waits for another."""
+    policy = {"source": QWEN["7B"], "engine": "vllm", "sample_gpus": 2}
+    one, six = (
+        plan_of(granularity=granularity, methods=names, seeds=seeds, policy=policy)
+        for names, seeds in ((["gigpo"], [0]), (["gigpo", "rloo"], [0, 1, 2]))
+    )
+    assert (training(one).gpus, training(six).gpus) == (2, 12)
+    assert training(six).hours == pytest.approx(training(one).hours, rel=0.01)
+    jobs = submitted_jobs(one, every_job(one))
+    assert 0 < training(one).hours <= sum(gpu_hours(one, jobs).values())
+    [line] = [line for line in lines_of(six) if "at once" in line]
+    assert line.startswith("training uses at most 12 GPUs at once (6 runs in parallel), and takes at least ")
+    together = at_once([one, six])
+    assert together.startswith("training uses at most 14 GPUs at once (7 runs in parallel), and takes at least ")
+
+
+def test_without_gpus_or_an_estimate_nothing_is_said_of_gpus_at_once(tmp_path):
+    assert at_once([plan_of()]) == ""
+    assert not [line for line in lines_of(plan_of()) if "at once" in line]
+    unknown = plan_of(policy={"source": str(tmp_path), "engine": "vllm"})
+    assert at_once([unknown]) == ""
 
 
 #: On vLLM, rollouts of 14 turns in the mean (70% of the horizon), in full waves.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.config import ResourceConfig
+from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import stages
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, resources
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.blocks import resource_of_block
 from turncredit.pipeline.checks import check_installed
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
@@ -33,7 +36,11 @@ def plan(
 
     Example: turncredit plan --configfile config/paper/has.yaml
     """
-    print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
+    plans = plans_of(configfile, results, config, installed=False)
+    blocks = ["\n".join(lines_of(plan)) for plan in plans]
+    if len(plans) > 1 and (together := at_once(plans)):
+        blocks.append(f"all {len(plans)} experiments: {together}")
+    print("\n\n".join(blocks))
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -65,6 +72,8 @@ def lines_of(plan: Plan) -> list[str]:
     on_gpus = any(experiment.gpus(stage) for stage in count)
     if on_gpus:
         lines.append(f"GPU hours: about {sum(hours.values()):,.0f}, of one A100-80GB")
+    if together := at_once([plan]):
+        lines.append(together)
     if shapes(experiment) is None:
         lines.append(
             f"The sizes of policy.source '{experiment.policy.source}' are not known here, so memory is a guess; "
@@ -88,6 +97,60 @@ def _asked(what: str, times: int, asked: ResourceConfig) -> str:
     """How often something runs, and what it asks for each time."""
     memory = size_of(1e6 * (asked.mem_mb or 0))
     return f"{what:<19}{times:>7,}{asked.gpu or '':>6}{memory:>14}{asked.runtime or 0:>15,}"
+
+
+class Training(NamedTuple):
+    """What the runs of an experiment can use at once: GPUs, and the hours of the longest run on them."""
+
+    gpus: int
+    hours: float
+
+
+def at_once(plans: Sequence[Plan]) -> str:
+    """A line about the GPUs that the runs of these experiments can use at once; empty without GPUs or an estimate."""
+    each = [training(plan) for plan in plans]
+    gpus, hours = sum(one.gpus for one in each), max(one.hours for one in each)
+    if not gpus or not all(one.hours for one in each if one.gpus):
+        return ""
+    runs = sum(len(plan.experiment.runs()) for plan in plans)
+    time = f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
+    parallel = f"{gpus:,} GPU{'s' * (gpus > 1)} at once ({runs:,} run{'s' * (runs > 1)} in parallel)"
+    return f"training uses at most {parallel}, and takes at least {time} hours with all of them"
+
+
+@lru_cache(maxsize=64)
+def training(plan: Plan) -> Training:
+    """The GPUs of all runs in parallel, and the hours from the warm start to the end of the longest run.
+
+    The jobs of a run follow one another. If each stage is a job, only rollouts and updates count, which always do;
+    evaluations may run beside them. Audits do not count.
+    """
+    experiment = plan.experiment
+    seed, gpus, seconds = experiment.seeds[0], 0, 0.0
+    for method in experiment.trained():
+        jobs = _jobs_in_turn(plan, method, seed)
+        gpus += len(experiment.seeds) * max((held for held, _ in jobs), default=0)
+        seconds = max(seconds, sum(time for _, time in jobs))
+    start = resources.gpu_seconds(plan, "sft", JobKeys()) if experiment.sft.epochs else 0.0
+    return Training(gpus, (start + seconds) / 3600)
+
+
+def _jobs_in_turn(plan: Plan, method: str, seed: int) -> list[tuple[int, float]]:
+    """(GPUs, seconds on them) of the jobs of a run, of which each waits for the one before."""
+    experiment = plan.experiment
+    first = loop.one_round(plan, method, seed, 1)
+    shared = [step for step in first if step[0] == "rollout" and loop.is_shared(step[1])]
+    jobs = []
+    if experiment.granularity == "stage":
+        of_rounds = [[step] for step in loop.run(plan, method, seed) if step[0] in ("rollout", "update")]
+    else:
+        jobs += [(experiment.gpus(stage), resources.gpu_seconds(plan, stage, at)) for stage, at in shared]
+        of_rounds = [loop.block(plan, method, seed, rounds) for rounds in experiment.blocks()]
+    joint = [ROUNDS] if experiment.granularity != "stage" else []
+    for steps in of_rounds:
+        held = max(map(experiment.gpus, [*dict(steps), *joint]))
+        jobs.append((held, sum(resources.gpu_seconds_in_turn(plan, steps))))
+    return jobs
 
 
 class Submitted(NamedTuple):
