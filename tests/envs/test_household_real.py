@@ -25,13 +25,14 @@ def write_game(root, content, split="valid_seen", task="pick_and_place_simple-Mu
 
 def test_without_a_folder_the_error_says_how_to_get_one(monkeypatch):
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
-    with pytest.raises(UserError, match=r"alfworld-download.*ALFWORLD_DATA"):
+    with pytest.raises(UserError, match=r"alfworld-download.*`pip install alfworld`.*ALFWORLD_DATA") as refused:
         make_tasks("train", 1, 0, Settings(source="real"))
+    assert str(refused.value).endswith("Generated games need no files: --config 'env={household: {source: generated}}'")
 
 
 def test_a_missing_folder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"no folder .*nowhere/json_2\.1\.1"):
+    with pytest.raises(UserError, match=r"no folder .*nowhere/json_2\.1\.1: .*`pip install alfworld`"):
         make_tasks("train", 1, 0, Settings(source="real"))
 
 

@@ -18,7 +18,7 @@ from turncredit.pipeline import checks
 
 #: Each environment with released data: the variable that names their folder, and what is said without it.
 DATA = {
-    "household": ("ALFWORLD_DATA", "real household games need a folder: fetch them with `alfworld-download`"),
+    "household": ("ALFWORLD_DATA", "real household games need a folder: fetch the games with `alfworld-download`"),
     "webshop": ("WEBSHOP_DATA", "env.webshop: source 'real' needs the original's files; set data_root"),
     "virtualhome": ("VIRTUALHOME_DATA", "env.virtualhome.source is real: set env.virtualhome.data_root"),
 }

@@ -11,7 +11,7 @@ import pytest
 from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
-from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
+from turncredit.cli.plan import at_once, gpu_hours, lines_of, rounds_time, submitted_jobs, training
 from turncredit.config import BranchConfig, from_mapping, load, merge
 from turncredit.config.stages import policy_stages, stages
 from turncredit.config.stages import stage as stage_record
@@ -263,13 +263,15 @@ def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_it
     as_if_simulators_were_here(monkeypatch)
     short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
     experiment = from_mapping(merge(read_mapping("config.yaml"), presets.settings(name), short))
-    lines = lines_of(Plan(experiment))
+    # The minutes that a preset gives its jobs of rounds are for more rounds than these.
+    lines = [line for line in lines_of(Plan(experiment)) if not line.startswith("warning: a job of 3 rounds takes")]
     assert not [line for line in lines if "warning" in line or "not known" in line]
     computed = Plan(experiment.model_copy(update={"resources": {}}))
     for stage in ("sft", "update"):
         given = experiment.resource(stage).mem_mb
         assert given is None or given >= (needs.resource(computed, stage).mem_mb or 0), stage
     whole = Plan(presets.experiment(name))
+    assert rounds_time(whole) == []
     limit = read_mapping("profiles/aws-batch/config.yaml")["aws-batch-task-timeout"]
     for stage in needs.ordered(stages()):
         asked = 60 * needs.resource(whole, stage).runtime
@@ -417,6 +419,63 @@ def test_a_time_that_is_given_is_asked_for_and_warned_of_where_it_is_shorter_tha
     assert not [line for line in lines_of(enough) if "runtime" in line]
 
 
+@pytest.mark.parametrize("name", ["qwen2.5-1.5b", "searchqa_qwen2.5-1.5b"])
+@pytest.mark.parametrize("jobs", [{"granularity": "round", "rounds_per_job": 10}, {"granularity": "run"}])
+def test_the_start_configurations_ask_for_a_few_hours_in_jobs_of_rounds(name, jobs, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    settings = merge(presets.settings(name), jobs)
+    plan = Plan(from_mapping(merge(read_mapping("config.yaml"), settings)))
+    asked = {
+        resource_of_block(plan, plan.experiment.methods[0], 0, rounds).runtime for rounds in plan.experiment.blocks()
+    }
+    assert asked == {360}
+    assert rounds_time(plan) == []
+
+
+@pytest.mark.parametrize(("minutes", "warned"), [(1, True), (600, False), (601, True)])
+def test_a_job_of_rounds_that_asks_for_too_little_time_or_far_too_much_is_warned_of(minutes, warned):
+    plan = plan_of(
+        granularity="run",
+        methods=["flat_grpo"],
+        policy={"source": QWEN["1.5B"], "engine": "vllm"},
+        resources={"rounds": {"runtime": minutes}},
+    )
+    said = [line for line in lines_of(plan) if line.startswith("warning: a job of 2 rounds takes about ")]
+    assert len(said) == warned
+    assert not warned or said[0].endswith(f"and asks for {minutes}; set resources.rounds.runtime")
+
+
+def test_the_time_of_jobs_without_an_estimate_is_not_warned_of():
+    too_long = {"rounds": {"runtime": 9999}}
+    assert rounds_time(plan_of(granularity="run", resources=too_long)) == []  # on a CPU
+    assert rounds_time(plan_of(resources={**too_long, "rollout": {"gpu": 1}})) == []  # a job for each stage
+
+
+@pytest.mark.parametrize("granularity", ["stage", "round", "run"])
+def test_the_plan_says_how_many_gpus_the_runs_can_use_at_once_and_the_least_time(granularity):
+    """Methods times seeds, each on the GPUs of a job; with all of them no run waits for another."""
+    policy = {"source": QWEN["7B"], "engine": "vllm", "sample_gpus": 2}
+    one, six = (
+        plan_of(granularity=granularity, methods=names, seeds=seeds, policy=policy)
+        for names, seeds in ((["gigpo"], [0]), (["gigpo", "rloo"], [0, 1, 2]))
+    )
+    assert (training(one).gpus, training(six).gpus) == (2, 12)
+    assert training(six).hours == pytest.approx(training(one).hours, rel=0.01)
+    jobs = submitted_jobs(one, every_job(one))
+    assert 0 < training(one).hours <= sum(gpu_hours(one, jobs).values())
+    [line] = [line for line in lines_of(six) if "at once" in line]
+    assert line.startswith("training uses at most 12 GPUs at once (6 runs in parallel), and takes at least ")
+    together = at_once([one, six])
+    assert together.startswith("training uses at most 14 GPUs at once (7 runs in parallel), and takes at least ")
+
+
+def test_without_gpus_or_an_estimate_nothing_is_said_of_gpus_at_once(tmp_path):
+    assert at_once([plan_of()]) == ""
+    assert not [line for line in lines_of(plan_of()) if "at once" in line]
+    unknown = plan_of(policy={"source": str(tmp_path), "engine": "vllm"})
+    assert at_once([unknown]) == ""
+
+
 #: On vLLM, rollouts of 14 turns in the mean (70% of the horizon), in full waves.
 WAVES = {
     "policy": {"source": QWEN["1.5B"], "dtype": "bfloat16", "engine": "vllm"},
@@ -436,7 +495,7 @@ def sampled_hours(method, **own) -> dict[str, float]:
 
 def test_continuations_of_every_state_cost_as_many_rounds_of_rollouts_as_the_methods_page_says():
     """docs/methods/vineppo.md: 1 + K (T + 1) / 2, which is 60 for K = 9 and T = 12."""
-    assert "so one round of `vineppo` costs 1 + K (T + 1) / 2" in (ROOT / "docs/methods/vineppo.md").read_text()
+    assert "One round costs 1 + K (T + 1) / 2 rounds of flat GRPO" in (ROOT / "docs/methods/vineppo.md").read_text()
     for per_state in (1, 9):
         hours = sampled_hours("vineppo", continuations={"per_state": per_state})
         rounds = 1 + hours["continuations"] / hours["rollout"]

@@ -62,6 +62,24 @@ def installed(monkeypatch):
     return packages, versions
 
 
+def stand_in(folder, name, script):
+    """A program of this name in a folder."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(monkeypatch, tmp_path):
+    """A folder with stand-ins for conda, Apptainer and a C compiler, the only one on PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    stand_in(folder, "conda", "echo conda 26.1.0")
+    stand_in(folder, "apptainer", "echo apptainer version 1.4.5")
+    stand_in(folder, "cc", "echo cc 14.2")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
 def test_a_plain_experiment_is_not_refused():
     assert refuse(plan_of(), STAGES, Where()) == []
 
@@ -98,6 +116,43 @@ def test_without_torch_jobs_that_read_a_policy_are_refused_with_the_extra_that_b
         refuse(plan_of(), STAGES, Where())
 
 
+@pytest.mark.parametrize(
+    ("sdm", "program", "missing"),
+    [
+        ("conda", "conda", "no conda is on PATH; install Miniforge "),
+        ("apptainer", "apptainer", "no apptainer or singularity is on PATH; install Apptainer "),
+    ],
+)
+def test_environments_are_refused_where_the_program_that_makes_them_is_missing(programs, sdm, program, missing):
+    def found():
+        return list(preflight.deployment(plan_of(), STAGES, Where(sdm)))
+
+    [(fine, line)] = found()
+    assert fine
+    assert line.startswith(f"--sdm {sdm}: {program} ")
+    stand_in(programs, program, "exit 1")
+    [(fine, line)] = found()
+    assert fine is False
+    assert line.startswith(f"--sdm {sdm}: `{program} --version` fails; install ")
+    (programs / program).unlink()
+    stand_in(programs, "mamba", "echo mamba 2.0")  # Snakemake does not run it
+    with pytest.raises(UserError, match=f"^--sdm {sdm}: missing: {missing}"):
+        refuse(plan_of(), STAGES, Where(sdm))
+
+
+def test_singularity_serves_where_apptainer_is_missing(programs):
+    (programs / "apptainer").rename(programs / "singularity")
+    stand_in(programs, "singularity", "echo singularity-ce version 4.3.1")
+    [finding] = preflight.deployment(plan_of(), STAGES, Where("apptainer"))
+    assert finding == (True, "--sdm apptainer: singularity-ce version 4.3.1")
+
+
+@pytest.mark.parametrize("deployed", ["", "image"])
+def test_jobs_without_environments_of_snakemake_need_no_program_that_makes_them(deployed):
+    assert list(preflight.deployment(plan_of(), STAGES, Where(deployed))) == []
+
+
+@pytest.mark.usefixtures("programs")
 def test_vllm_that_is_not_there_is_refused_before_the_warm_start(installed):
     with pytest.raises(UserError, match=r"^policy.engine: vllm: the package vllm is not installed in .*--sdm conda"):
         refuse(plan_of(**VLLM), STAGES, Where(executor="other"))
@@ -107,6 +162,7 @@ def test_vllm_that_is_not_there_is_refused_before_the_warm_start(installed):
     assert refuse(plan_of(**VLLM), STAGES, Where(executor="other")) == []
 
 
+@pytest.mark.usefixtures("programs")
 def test_a_build_of_torch_for_cpus_is_refused_where_jobs_ask_for_gpus(installed):
     asking = plan_of(resources={"update": {"gpu": 1}})
     installed[1]["torch"] = "2.13.0+cpu"
@@ -515,6 +571,7 @@ def test_jobs_of_several_stages_need_a_shared_file_system():
     refuse(plan_of(granularity="round"), STAGES, Where())
 
 
+@pytest.mark.usefixtures("programs")
 def test_an_image_that_has_not_been_built_is_refused_with_the_command_that_builds_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"^containers/core\.sif: there is no such image; build it: apptainer build "):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.config import ResourceConfig
+from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import stages
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, resources
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.blocks import resource_of_block
 from turncredit.pipeline.checks import check_installed
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.assumed import REQUEST
 
+#: A job of rounds that asks for more than this many times its estimate, or the least time of a job, is warned of.
+TOO_LONG = 10
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
@@ -30,7 +36,11 @@ def plan(
 
     Example: turncredit plan --configfile config/paper/has.yaml
     """
-    print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
+    plans = plans_of(configfile, results, config, installed=False)
+    blocks = ["\n".join(lines_of(plan)) for plan in plans]
+    if len(plans) > 1 and (together := at_once(plans)):
+        blocks.append(f"all {len(plans)} experiments: {together}")
+    print("\n\n".join(blocks))
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -62,6 +72,8 @@ def lines_of(plan: Plan) -> list[str]:
     on_gpus = any(experiment.gpus(stage) for stage in count)
     if on_gpus:
         lines.append(f"GPU hours: about {sum(hours.values()):,.0f}, of one A100-80GB")
+    if together := at_once([plan]):
+        lines.append(together)
     if shapes(experiment) is None:
         lines.append(
             f"The sizes of policy.source '{experiment.policy.source}' are not known here, so memory is a guess; "
@@ -77,6 +89,7 @@ def lines_of(plan: Plan) -> list[str]:
         for stage in stages()
         if count[stage] and (line := look(plan, stage))
     ]
+    lines += [f"warning: {line}" for line in rounds_time(plan)]
     return [*lines, resources.ASSUMED] if on_gpus else lines
 
 
@@ -84,6 +97,60 @@ def _asked(what: str, times: int, asked: ResourceConfig) -> str:
     """How often something runs, and what it asks for each time."""
     memory = size_of(1e6 * (asked.mem_mb or 0))
     return f"{what:<19}{times:>7,}{asked.gpu or '':>6}{memory:>14}{asked.runtime or 0:>15,}"
+
+
+class Training(NamedTuple):
+    """What the runs of an experiment can use at once: GPUs, and the hours of the longest run on them."""
+
+    gpus: int
+    hours: float
+
+
+def at_once(plans: Sequence[Plan]) -> str:
+    """A line about the GPUs that the runs of these experiments can use at once; empty without GPUs or an estimate."""
+    each = [training(plan) for plan in plans]
+    gpus, hours = sum(one.gpus for one in each), max(one.hours for one in each)
+    if not gpus or not all(one.hours for one in each if one.gpus):
+        return ""
+    runs = sum(len(plan.experiment.runs()) for plan in plans)
+    time = f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
+    parallel = f"{gpus:,} GPU{'s' * (gpus > 1)} at once ({runs:,} run{'s' * (runs > 1)} in parallel)"
+    return f"training uses at most {parallel}, and takes at least {time} hours with all of them"
+
+
+@lru_cache(maxsize=64)
+def training(plan: Plan) -> Training:
+    """The GPUs of all runs in parallel, and the hours from the warm start to the end of the longest run.
+
+    The jobs of a run follow one another. If each stage is a job, only rollouts and updates count, which always do;
+    evaluations may run beside them. Audits do not count.
+    """
+    experiment = plan.experiment
+    seed, gpus, seconds = experiment.seeds[0], 0, 0.0
+    for method in experiment.trained():
+        jobs = _jobs_in_turn(plan, method, seed)
+        gpus += len(experiment.seeds) * max((held for held, _ in jobs), default=0)
+        seconds = max(seconds, sum(time for _, time in jobs))
+    start = resources.gpu_seconds(plan, "sft", JobKeys()) if experiment.sft.epochs else 0.0
+    return Training(gpus, (start + seconds) / 3600)
+
+
+def _jobs_in_turn(plan: Plan, method: str, seed: int) -> list[tuple[int, float]]:
+    """(GPUs, seconds on them) of the jobs of a run, of which each waits for the one before."""
+    experiment = plan.experiment
+    first = loop.one_round(plan, method, seed, 1)
+    shared = [step for step in first if step[0] == "rollout" and loop.is_shared(step[1])]
+    jobs = []
+    if experiment.granularity == "stage":
+        of_rounds = [[step] for step in loop.run(plan, method, seed) if step[0] in ("rollout", "update")]
+    else:
+        jobs += [(experiment.gpus(stage), resources.gpu_seconds(plan, stage, at)) for stage, at in shared]
+        of_rounds = [loop.block(plan, method, seed, rounds) for rounds in experiment.blocks()]
+    joint = [ROUNDS] if experiment.granularity != "stage" else []
+    for steps in of_rounds:
+        held = max(map(experiment.gpus, [*dict(steps), *joint]))
+        jobs.append((held, sum(resources.gpu_seconds_in_turn(plan, steps))))
+    return jobs
 
 
 class Submitted(NamedTuple):
@@ -126,6 +193,34 @@ def rounds_line(jobs: list[Submitted]) -> list[str]:
     rounds = max(len(job.rounds or ()) for job in of_rounds)
     asked = ResourceConfig(gpu=most("gpu"), mem_mb=most("mem_mb"), runtime=most("runtime"))
     return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked)]
+
+
+def rounds_time(plan: Plan) -> list[str]:
+    """A line if the longest job of rounds asks for less time than is estimated or far more; none without estimate."""
+    experiment = plan.experiment
+    if experiment.granularity == "stage":
+        return []
+    seed = experiment.seeds[0]
+    every = [(method, rounds) for method in experiment.trained() for rounds in experiment.blocks()]
+    takes = {(method, rounds): _minutes(plan, loop.block(plan, method, seed, rounds)) for method, rounds in every}
+    method, rounds = max(takes, key=lambda job: takes[job])
+    minutes = takes[method, rounds]
+    asked = resource_of_block(plan, method, seed, rounds).runtime or 0
+    if not minutes or minutes <= asked <= TOO_LONG * max(minutes, REQUEST.least_minutes):
+        return []
+    return [
+        f"a job of {len(rounds)} round{'s' * (len(rounds) > 1)} takes about {minutes:,.0f} minutes on its GPU and asks "
+        f"for {asked:,}; set resources.rounds.runtime"
+    ]
+
+
+def _minutes(plan: Plan, steps: list[Step]) -> float:
+    """Minutes that one job of these stages takes on its GPU; 0 if a stage that reads a policy or a judge runs elsewhere
+    or is of unknown size."""
+    seconds = resources.gpu_seconds_in_turn(plan, steps)
+    estimated = resources.ordered(dict(steps))
+    known = all(time for (stage, _), time in zip(steps, seconds, strict=True) if stage in estimated)
+    return sum(seconds) / 60 if known else 0.0
 
 
 def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:

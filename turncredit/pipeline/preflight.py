@@ -32,6 +32,14 @@ from turncredit.policy.shapes import lockstep_reads
 
 #: The share of free disk that an experiment may be estimated to fill.
 FILLED = 0.95
+#: The programs with which Snakemake 9 makes environments, by its `--sdm`: the first that is here. It does not run mamba
+#: or micromamba in conda's place (its deployment/conda.py and deployment/singularity.py).
+PROGRAMS = {"conda": ("conda",), "apptainer": ("apptainer", "singularity")}
+INSTALL = {
+    "conda": "install Miniforge (https://conda-forge.org/download) or load your cluster's module; mamba or micromamba "
+    "alone is not enough",
+    "apptainer": "install Apptainer (https://apptainer.org) or load your cluster's module",
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,22 @@ def interpreter_and_folders(_plan: Plan, _stages: Collection[str], where: Where)
     """Snakemake can start a job with this interpreter, and write its own folders."""
     lines = [*machine.folder_mistakes(), *([] if where.deployed else machine.interpreter_mistakes())]
     yield from (Finding(False, line) for line in lines)
+
+
+def deployment(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The program that makes the jobs' environments is here and runs."""
+    names = PROGRAMS.get(where.deployed, ())
+    if not names:
+        return
+    program = next(filter(shutil.which, names), None)
+    option = f"--sdm {where.deployed}"
+    if program is None:
+        line = f"{option}: missing: no {' or '.join(names)} is on PATH; {INSTALL[where.deployed]}"
+        yield Finding(False, line)
+    elif version := partitions.printed(program, "--version"):
+        yield Finding(True, f"{option}: {version[0]}")
+    else:
+        yield Finding(False, f"{option}: `{program} --version` fails; {INSTALL[where.deployed]}")
 
 
 def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -384,6 +408,7 @@ CHECKS = (
     storage,
     environment,
     packages,
+    deployment,
     engines,
     compiler,
     images,

@@ -15,6 +15,11 @@ from turncredit.errors import UserError, nearest
 
 SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
 RELEASE = "json_2.1.1"
+#: How to get the games, into ~/.cache/alfworld unless $ALFWORLD_DATA says otherwise.
+FETCH = (
+    "fetch the games with `alfworld-download`, a program of the package alfworld (`pip install alfworld`, best in an "
+    "environment of its own)"
+)
 _LEFT_OUT = ("movable", "Sliced")
 """Task folders that ALFWorld itself leaves out of the six families."""
 
@@ -24,15 +29,13 @@ def data_root(settings: Settings) -> Path:
     named = settings.data_root or os.environ.get("ALFWORLD_DATA")
     if not named:
         raise UserError(
-            "real household games need a folder: fetch them with `alfworld-download` and set "
-            "env.household.data_root or the environment variable ALFWORLD_DATA"
+            f"real household games need a folder: {FETCH}, and set env.household.data_root or the environment variable "
+            "ALFWORLD_DATA to the folder that it makes (~/.cache/alfworld). Generated games need no files: --config "
+            "'env={household: {source: generated}}'"
         )
     root = Path(named).expanduser()
     if not (root / RELEASE).is_dir():
-        raise UserError(
-            f"no folder {root / RELEASE}: fetch the games with `alfworld-download`, or correct env.household.data_root "
-            "or ALFWORLD_DATA"
-        )
+        raise UserError(f"no folder {root / RELEASE}: {FETCH}, or correct env.household.data_root or ALFWORLD_DATA")
     return root
 
 
