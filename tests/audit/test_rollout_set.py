@@ -31,7 +31,7 @@ from turncredit.data.tables import KEYS
 from turncredit.errors import UserError
 from turncredit.views.score.leaderboard import markdown
 from turncredit.views.score.page import card_page, leaderboard_page
-from turncredit.views.score.words import verdict
+from turncredit.views.score.words import RECORDED_COLUMNS, verdict
 
 FAST = {"rollouts": 256, "worlds": ("repair",)}
 
@@ -334,10 +334,17 @@ def test_a_method_that_only_the_set_can_score_has_a_card_without_worlds(small):
     )
 
 
+@pytest.mark.parametrize("column", RECORDED_COLUMNS)
+def test_each_column_of_the_recorded_rollouts_has_its_line_in_the_documentation(column):
+    page = (Path(__file__).parents[2] / "docs" / "score_data.md").read_text(encoding="utf-8")
+    assert f"\n| `{column}` | " in page
+
+
 def test_the_command_prints_both_and_refuses_what_neither_can_score(folder):
     done = run("score", "triage", "--data", folder)
     assert done.returncode == 0, done.stderr
     assert "recorded rollouts" in done.stdout
+    assert "Columns: docs/score_data.md." in done.stdout
     refused = run("score", "mgr", "--data", folder)
     assert refused.returncode == 2
     assert "mgr: reads the side table 'values'" in refused.stderr
