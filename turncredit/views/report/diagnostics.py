@@ -257,6 +257,7 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             caption=(
                 "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
                 "sampled them: how much of one minibatch's gradient is signal, and its direction."
+                f"{_undefined_cosines(turns, here)}"
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
             closed=bool(grids),
@@ -265,6 +266,18 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             grid.rows[method] = {name: measure(turns, "gradients", method=method, measure=name) for name in shown}
         grids.append(grid)
     return grids
+
+
+def _undefined_cosines(turns: Audited, here: pd.DataFrame) -> str:
+    """Why cosines are missing and what measures that with A*; empty where all are there."""
+    cosines = here[here["measure"].isin(_COSINES)]
+    if cosines["value"].notna().all():
+        return ""
+    said = " A cosine is none where the signal of either gradient is not above 0."
+    if cosines.loc[cosines["measure"] == "cosine_truth", "value"].notna().all():
+        return said
+    few = f"{said} That of A* needs more turns with ground truth: raise audit.branch.turns (config/audit.yaml: 500)."
+    return f"{few} {resting_on([turns])}".rstrip()
 
 
 def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
