@@ -16,9 +16,12 @@ from tests import tiny
 from tests.audit import known_truth
 from tests.helpers import nonempty
 from tests.helpers import turncredit as run
+from turncredit.audit import fidelity as module
 from turncredit.audit import scored_turns as reading
+from turncredit.audit.noise_ceiling import TOO_FEW, Ceiling
+from turncredit.cli import fidelity as command_module
 from turncredit.cli import main as cli
-from turncredit.cli.fidelity import SHOWN
+from turncredit.cli.fidelity import COUNTED, SHOWN
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.plan import Plan, load
@@ -61,6 +64,22 @@ def test_the_command_writes_each_method_with_its_intervals_and_prints_a_table(pa
             assert method[measure]["low"] <= method[measure]["value"] <= method[measure]["high"]
     assert found["copy"]["ceiling"]["low"] < found["copy"]["rank_correlation"]["value"]
     assert found["flat_grpo"]["rank_correlation"] == {"value": 0, "low": 0, "high": 0}
+
+
+def test_a_ceiling_that_a_method_exceeds_is_too_few_turns_as_in_the_report(capsys):
+    def row(method, measure, value, ceiling):
+        top = None if ceiling is None else Ceiling(ceiling, float("nan"), float("nan"), 1)
+        return module.Row(method, measure, "all", value, float("nan"), float("nan"), 9, 9, top)
+
+    rows = [
+        row(method, measure, value, ceiling)
+        for method, values in {"a": (0.2, 0.74, 0.5, float("nan")), "b": (0.4, 0.5, 0.7, 0.6)}.items()
+        for measure, value, ceiling in zip(SHOWN, values, (0.9, 0.68, 0.69, 0.8), strict=False)
+    ]
+    counts = dict.fromkeys(COUNTED, 9)
+    command_module._print(module.Fidelity(tuple(rows), {"a": counts, "b": counts}))
+    ceilings = next(line for line in capsys.readouterr().out.splitlines() if "(noise ceiling)" in line)
+    assert ceilings.split("(noise ceiling)")[1].split() == ["+0.90", *2 * TOO_FEW.split(), "+0.80", "-"]
 
 
 def test_reward_stands_in_for_success_and_nothing_but_keys_is_needed_beside(paths):

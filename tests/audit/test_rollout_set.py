@@ -31,6 +31,7 @@ from turncredit.data.tables import KEYS
 from turncredit.errors import UserError
 from turncredit.views.score.leaderboard import markdown
 from turncredit.views.score.page import card_page, leaderboard_page
+from turncredit.views.score.words import RECORDED_COLUMNS, verdict
 
 FAST = {"rollouts": 256, "worlds": ("repair",)}
 
@@ -303,6 +304,26 @@ def test_a_card_has_exact_worlds_and_recorded_rollouts(small):
     assert small.digest[:12] in page
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.02, 0.06, "it orders the turns:"),
+        (-0.06, -0.02, "it orders the turns wrongly:"),
+        (-0.05, 0.03, "it is not shown to order the turns:"),
+        (-0.05, -0.001, "it is not shown to order the turns:"),  # printed as 0.00
+        (0.004, 0.05, "it is not shown to order the turns:"),
+        (float("nan"), float("nan"), "it is not shown to order the turns:"),
+    ],
+)
+def test_an_order_is_claimed_only_where_the_printed_interval_lies_off_zero(small, low, high, said):
+    scored = score_rollouts(METHODS["gigpo"], small)
+    rank = Agreement((low + high) / 2, low, high, 0.8)
+    card = replace(score(METHODS["gigpo"], **FAST), recorded=replace(scored, rank=rank))
+    sentences = verdict(card, summarise(card, card))
+    assert sentences[0].startswith("On exact worlds it ")
+    assert [one for one in sentences if one.startswith(f"On recorded rollouts {said}")]
+
+
 def test_a_method_that_only_the_set_can_score_has_a_card_without_worlds(small):
     card = full_card(METHODS["triage"], small, **FAST)
     assert (card.worlds, card.nowhere) == ((), None)
@@ -313,10 +334,17 @@ def test_a_method_that_only_the_set_can_score_has_a_card_without_worlds(small):
     )
 
 
+@pytest.mark.parametrize("column", RECORDED_COLUMNS)
+def test_each_column_of_the_recorded_rollouts_has_its_line_in_the_documentation(column):
+    page = (Path(__file__).parents[2] / "docs" / "score_data.md").read_text(encoding="utf-8")
+    assert f"\n| `{column}` | " in page
+
+
 def test_the_command_prints_both_and_refuses_what_neither_can_score(folder):
     done = run("score", "triage", "--data", folder)
     assert done.returncode == 0, done.stderr
     assert "recorded rollouts" in done.stdout
+    assert "Columns: docs/score_data.md." in done.stdout
     refused = run("score", "mgr", "--data", folder)
     assert refused.returncode == 2
     assert "mgr: reads the side table 'values'" in refused.stderr

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from scipy.stats import t as student
 
 from tests import presets
@@ -430,6 +431,36 @@ def test_an_audit_that_is_half_done_is_reported_as_far_as_it_went(folder, tmp_pa
 def test_the_tables_of_invariants_and_the_first_line_count_the_same_ones(summary):
     [grid] = summary.sections["invariants"]
     assert f" checks of {len(grid.rows)} invariants in " in summary.holds.words
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (None, ()),
+        ("cosine_flat", ("signal of either gradient",)),
+        ("cosine_truth", ("signal of either gradient", "raise audit.branch.turns", "Ground truth: round ")),
+    ],
+)
+def test_a_cosine_that_is_missing_has_its_reason_and_what_measures_it(folder, without, said):
+    results = collect(folder)
+    rows = results.analysis["gradients"]
+    assert without in {None, *rows["measure"]}
+    rows.loc[rows["measure"] == without, "value"] = float("nan")
+    for found in nonempty(diagnostics.gradients(results, METHOD_NAMES)):
+        words = ("signal of either gradient", "raise audit.branch.turns", "Ground truth: round ")
+        assert [part in found.caption for part in words] == [part in said for part in words]
+
+
+def test_a_space_follows_each_sentence_of_the_page(page):
+    html = (page / "index.html").read_text(encoding="utf-8")
+    shown = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
+    assert "on training games. The SFT policy was demonstrated these very games" in shown
+    assert re.findall(r"\w+[a-z][.;:][A-Z][a-z]+ ", shown) == []
+
+
+def test_audit_yaml_has_as_many_turns_as_the_report_says():
+    text = (Path(__file__).parents[2] / "config" / "audit.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["audit"]["branch"]["turns"] == 500
 
 
 def test_no_method_scores_above_a_noise_ceiling_that_is_shown(summary):

@@ -114,6 +114,28 @@ def test_a_results_folder_holds_all_its_experiments(tmp_path):
     assert [row["experiment"] for row in rows("SELECT DISTINCT experiment FROM evals", tmp_path / "two")] == ["two"]
 
 
+def test_a_query_that_mixes_experiments_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    for name in ("one", "two"):
+        synthetic.make(results, synthetic.experiment(games=6, rounds=1, experiment=name), turns=name == "one")
+
+    def said(query, where=results):
+        sql.run(query, results=where, format="csv", out=None)
+        return capsys.readouterr().err
+
+    line = "2 experiments: one, two; add experiment to the query or --results results/one\n"
+    assert said("SELECT avg(success::INT) FROM evals") == line
+    assert said("SELECT avg(success) FROM success") == line
+    assert said("SELECT count(*) FROM metrics") == line
+    assert said("SELECT experiment, avg(success::INT) FROM evals GROUP BY 1") == ""
+    assert said("SELECT avg(success::INT) FROM evals WHERE experiment = 'one'") == ""
+    assert said("SELECT * FROM evals") == ""
+    assert said("SELECT avg(reward) FROM turns") == ""  # which only one has
+    assert said("SELECT avg(success::INT) FROM evals", results / "one") == ""
+    assert said("SELECT 1") == ""
+
+
 def test_a_table_that_no_stage_has_written_is_empty_and_has_its_columns(finished):
     table = sql.answer("SELECT * FROM labels", finished)
     assert table.num_rows == 0

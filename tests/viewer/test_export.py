@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -222,5 +223,15 @@ def test_the_command_says_how_many_pages_of_which_kind_were_left_out(reported, t
     assert done.returncode == 0
     pages = len(list((tmp_path / "out").glob("*.html")))
     assert done.stdout.startswith(f"{tmp_path}/out/index.html: {pages} pages, 0.")
-    assert done.stderr.startswith("left out, because --max-size is 0.3: pages of ")
-    assert " files" in done.stderr
+    first, left_out = done.stderr.splitlines()
+    limits = "at most 24 rollouts of each and 0.3 MB in all"
+    assert re.fullmatch(rf"{re.escape(str(tmp_path))}/out: writing pages of \d+ rounds?, {limits}", first)
+    assert left_out.startswith("left out, because --max-size is 0.3: pages of ")
+    assert " files" in left_out
+
+
+def test_done_rounds_that_an_export_lacks_are_in_its_legend_and_not_in_the_servers(reported, whole):
+    exported = (whole[0] / "index.html").read_text(encoding="utf-8")
+    assert "</i>done, not in this export</span>" in exported
+    assert re.search(r'<span class="k done" title="round 1: done, [^"]*, not in this export">', exported)
+    assert "not in this export" not in world.settled(Viewer(Given([reported.results])))

@@ -18,7 +18,8 @@ from tests.viewer import world
 from tests.viewer.serving import served
 from tests.viewer.test_view_pages import without_privileges
 from turncredit.errors import UserError
-from turncredit.views.viewer import given
+from turncredit.views.viewer import given, rollouts
+from turncredit.views.viewer.books import Shelf
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.sources import Absent
 from turncredit.views.viewer.viewer import Viewer
@@ -145,6 +146,25 @@ def test_what_an_export_needs_must_be_there(tmp_path):
 
     with pytest.raises(Absent, match="there is nothing to export yet"):
         export(Viewer(Given([tmp_path])), tmp_path / "out", rounds=[], count=1, megabytes=1)
+
+
+def test_a_table_of_credits_is_called_by_its_method_and_by_its_file_where_two_have_the_same(made, tmp_path):
+    turns, one, other = (tmp_path / f"{name}.parquet" for name in ("turns", "credits", "again"))
+    shutil.copy(made.tables.turns, turns)
+    table = pq.read_table(made.tables.credits["gigpo"])
+    table = table.drop_columns([name for name in ("method",) if name in table.column_names])
+    for path in (one, other):
+        pq.write_table(table.append_column("method", pa.array(["gigpo"] * len(table))), path)
+
+    def names(*credits):
+        files = Given([turns, *credits]).source("turns").files("table")
+        book = Shelf().open(files, "").book
+        return [*book.credits], rollouts.credited(files)
+
+    assert names(one) == (["gigpo"], ["gigpo"])
+    assert names(one, other) == (["credits", "again"], ["credits", "again"])
+    pq.write_table(table, one)
+    assert names(one) == (["credits"], ["credits"])
 
 
 def test_names_of_files_and_folders_are_text(made, tmp_path):

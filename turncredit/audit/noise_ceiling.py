@@ -23,7 +23,7 @@ numbers): differences that small cannot be told from zero, so some are drawn whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +38,10 @@ FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
 MODE_TURNS, MODE_STEPS, MODE_SEARCH = 2000, 200, 12
 #: draws of the truth, fewer for large tables: about this many turns are drawn in all
 MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
+
+
+#: What is printed in place of a ceiling that a method's score exceeds.
+TOO_FEW = "too few turns"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ class Ceiling:
     low: float
     high: float
     draws: int
+
+
+def exceeded(ceiling: float, scores: Iterable[float]) -> bool:
+    """Whether a method scores above the ceiling, which shows that there are too few turns to estimate it.
+
+    `scores`: of all methods that share it, NaN where one has none.
+    """
+    return any(score > ceiling for score in scores)
 
 
 def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 
 from turncredit.audit import fidelity as module
 from turncredit.audit import scored_turns as reading
-from turncredit.audit.noise_ceiling import Ceiling
+from turncredit.audit.noise_ceiling import TOO_FEW, Ceiling, exceeded
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.data.files import write_json
 from turncredit.data.output_paths import output_file
@@ -72,9 +73,17 @@ def _print(result: module.Fidelity) -> None:
     for method in methods:
         cells = [_cell(rows.get((method, measure))) for measure in SHOWN]
         table.add_row(method, *(str(result.counts[method][name]) for name in COUNTED), *cells)
-    ceilings = [rows[methods[0], measure].ceiling for measure in SHOWN if (methods[0], measure) in rows]
-    table.add_row("(noise ceiling)", *[""] * len(COUNTED), *(_cell(ceiling) for ceiling in ceilings))
+    of_measure = [[rows[method, name] for method in methods if (method, name) in rows] for name in SHOWN]
+    table.add_row("(noise ceiling)", *[""] * len(COUNTED), *(_ceiling(found) for found in of_measure))
     console().print(table)
+
+
+def _ceiling(rows: Sequence[module.Row]) -> str:
+    """The ceiling of a measure's rows, or why there is none, as in the report."""
+    ceiling = rows[0].ceiling if rows else None
+    if ceiling is not None and exceeded(ceiling.value, (row.value for row in rows)):
+        return TOO_FEW
+    return _cell(ceiling)
 
 
 def _cell(number: module.Row | Ceiling | None) -> str:

@@ -71,7 +71,12 @@ def view(
     for line in viewer.given.problems():
         print(f"turncredit: {line}", file=sys.stderr)
     if export is not None:
-        made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size)
+        limits = f"at most {rollouts} rollouts of each and {max_size:g} MB in all"
+
+        def begun(rounds: int) -> None:
+            print(f"{export}: writing pages of {rounds} round{'s' * (rounds != 1)}, {limits}", file=sys.stderr)
+
+        made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size, started=begun)
         print(f"{export / 'index.html'}: {made.pages} pages, {made.size / 1e6:.1f} MB")
         if made.left_out:
             kinds = ", ".join(f"{count} {KINDS[kind]}" for kind, count in made.left_out.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -135,7 +136,8 @@ def run(
 ) -> None:
     """Run `query` over results or `files` and print the result in `format`, or write it to `out` (.parquet or .csv).
 
-    `make_layout` as for `answer`; a line on stderr says how many artifacts it leaves out.
+    `make_layout` as for `answer`; lines on stderr say how many artifacts it leaves
+    out, and whether the query mixes experiments.
     """
     if out is not None:
         output_file(
@@ -145,6 +147,8 @@ def run(
         )
     layouts = _layouts(results, make_layout, files)
     table = _answer(query, results, layouts, files)
+    if (together := _together(query, table, layouts)) is not None:
+        print(together, file=sys.stderr)
     for one in layouts:
         if left_out := len(one.unplanned()):
             print(
@@ -161,6 +165,18 @@ def run(
         print(json.dumps(_finite(table.to_pylist()), indent=2, default=str, allow_nan=False))
     else:
         _print(table)
+
+
+def _together(query: str, answered: pa.Table, layouts: Sequence[Layout]) -> str | None:
+    """A line where a query reads several experiments, and neither it nor its answer tells them apart."""
+    if len(layouts) < 2 or "experiment" in answered.column_names or re.search(r"\bexperiment\b", query, re.IGNORECASE):
+        return None
+    roots = [one.root for one in sql_views.read_by(layouts, query)]
+    if len(roots) < 2:
+        return None
+    names = ", ".join([*(root.name for root in roots[:5]), *(["..."] if len(roots) > 5 else [])])
+    where = Path(os.path.relpath(roots[0]))
+    return f"{len(roots)} experiments: {names}; add experiment to the query or --results {where}"
 
 
 def _finite(value: Any) -> Any:

@@ -37,8 +37,10 @@ RUN_CREDITS = "run_credits"
 SUCCESS = "success"
 #: The judge's answers, which need no experiment.
 CACHE = "judge_cache"
-#: All views; `runs`, `metrics` and `provenance` are tables built for the query.
-VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, CACHE, "runs", "metrics", "provenance")
+#: Tables built for the query, from all experiments.
+BUILT = ("runs", "metrics", "provenance")
+#: All views.
+VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, CACHE, *BUILT)
 #: What a row of each view is.
 ROW_OF = {
     "turns": "turn of a training rollout; with its measures, where there are any",
@@ -110,11 +112,10 @@ def connect(
     every file's numbers to the first one's.
     """
     connection = open_connection()
-    words = set(re.findall(r"[a-z_]+", query.lower()))
+    words = _words(query)
     if not layouts:
         words &= {CACHE}
-    # The name is also that of a column.
-    of_success = bool(layouts and re.search(rf"\b(from|join|describe|summarize)\s+{SUCCESS}\b", query.lower()))
+    of_success = bool(layouts) and _asks_for_success(query)
     words |= {"evals"} if of_success else set()
     with_measures = bool(words & {*tables.MEASURED}) or asks_for_all_columns(query)
     for view in TABLES:
@@ -136,6 +137,27 @@ def connect(
             connection.register(name, make(layouts))
     restrict(connection, [*folders, *caches])
     return connection
+
+
+def read_by(layouts: Sequence[Layout], query: str) -> list[Layout]:
+    """The experiments that have a file of one of the views that `query` names."""
+    words = _words(query)
+    words |= {"evals"} if _asks_for_success(query) else set()
+    words |= {"credits"} if RUN_CREDITS in words else set()
+    if words & {*BUILT}:
+        return [*layouts]
+    kinds = [kind for view in TABLES if view in words for kind in TABLES[view]]
+    return [one for one in layouts if any(True for kind in kinds for _ in one.find(kind))]
+
+
+def _words(query: str) -> set[str]:
+    """The words of a query, among which are the views that it names."""
+    return set(re.findall(r"[a-z_]+", query.lower()))
+
+
+def _asks_for_success(query: str) -> bool:
+    """Whether a query names the view `success`, whose name is also that of a column."""
+    return bool(re.search(rf"\b(from|join|describe|summarize)\s+{SUCCESS}\b", query.lower()))
 
 
 def connect_to_files(files: Sequence[Path]) -> duckdb.DuckDBPyConnection:

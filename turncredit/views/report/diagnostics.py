@@ -11,6 +11,7 @@ import pandas as pd
 
 from turncredit.audit import leak_measures
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
+from turncredit.audit.noise_ceiling import TOO_FEW, exceeded
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.intervals import pooled
 from turncredit.views.collect import Results
@@ -214,22 +215,15 @@ def resting_on(rounds: Sequence[Audited]) -> str:
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 
-#: in place of a ceiling that a method's score exceeds
-TOO_FEW = "too few turns"
-
-
 def _ceiling(turns: Audited, here: pd.DataFrame, name: str, scores: Iterable[Mapping[str, Number | None]]) -> Cell:
-    """The ceiling, which is shared by methods that are scored on the same turns.
-
-    A score above it shows that there are too few turns to estimate it.
-    """
+    """The ceiling, which is shared by methods that are scored on the same turns; in words where one exceeds it."""
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
     sql = f"SELECT avg(ceiling) FROM fidelity WHERE {turns.where(measure=name, subset='all')}"
     number = turns.number(sql, FIDELITY[name][2], rows["seed"])
-    exceeded = any((score := of_method[name]) is not None and score.value > number.value for of_method in scores)
-    return TOO_FEW if exceeded else number
+    found = [score.value for of_method in scores if (score := of_method[name]) is not None]
+    return TOO_FEW if exceeded(number.value, found) else number
 
 
 def _by_round(results: Results, names: Sequence[str], rounds: Sequence[Audited]) -> Grid:
@@ -263,6 +257,7 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             caption=(
                 "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
                 "sampled them: how much of one minibatch's gradient is signal, and its direction."
+                f"{_undefined_cosines(turns, here)}"
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
             closed=bool(grids),
@@ -271,6 +266,18 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             grid.rows[method] = {name: measure(turns, "gradients", method=method, measure=name) for name in shown}
         grids.append(grid)
     return grids
+
+
+def _undefined_cosines(turns: Audited, here: pd.DataFrame) -> str:
+    """Why cosines are missing and what measures that with A*; empty where all are there."""
+    cosines = here[here["measure"].isin(_COSINES)]
+    if cosines["value"].notna().all():
+        return ""
+    said = " A cosine is none where the signal of either gradient is not above 0."
+    if cosines.loc[cosines["measure"] == "cosine_truth", "value"].notna().all():
+        return said
+    few = f"{said} That of A* needs more turns with ground truth: raise audit.branch.turns (config/audit.yaml: 500)."
+    return f"{few} {resting_on([turns])}".rstrip()
 
 
 def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:

@@ -40,7 +40,7 @@ def _print_recorded(found: RolloutScore, to: Console) -> None:
         table.add_row(one.part, *recorded_row(one))
     table.add_row("mean, 95%", *recorded_mean(found))
     to.print(table)
-    to.print("`a of b`: the truth itself would score b. In brackets: the share of A*.")
+    to.print("`a of b`: the truth itself would score b. In brackets: the share of A*. Columns: docs/score_data.md.")
     to.print(recorded_about(found))
 
 

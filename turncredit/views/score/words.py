@@ -54,7 +54,7 @@ def _recorded(card: Card) -> list[str]:
     if isinstance(found, str):
         return [f"It is not scored on recorded rollouts: it {found}."]
     rank = f"rank correlation {within(found.rank)}, where the truth would reach {share(found.rank.ceiling)}"
-    if found.rank.low <= 0 <= found.rank.high:
+    if not (round(found.rank.low, 2) > 0 or round(found.rank.high, 2) < 0):  # as it is printed
         return [f"On recorded rollouts it is not shown to order the turns: {rank}."]
     orders = "it orders the turns" if found.rank.value > 0 else "it orders the turns wrongly"
     return [f"On recorded rollouts {orders}: {rank}."]
@@ -124,9 +124,9 @@ def _shares(found: Share) -> str:
 def _identified(summary: Summary) -> str:
     rank = f"rank correlation with the true advantage {two(summary.rank)} within rollouts"
     if abs(summary.rank) < SMALL:
-        return f"It does not say which turns of a rollout mattered: {rank} (A*: 1)."
-    orders = "It ranks the turns of a rollout" if summary.rank > 0 else "It ranks the turns of a rollout wrongly"
-    return f"{orders}: {rank} (flat GRPO: 0, A*: 1)."
+        return f"On exact worlds it does not say which turns of a rollout mattered: {rank} (A*: 1)."
+    wrongly = "" if summary.rank > 0 else " wrongly"
+    return f"On exact worlds it ranks the turns of a rollout{wrongly}: {rank} (flat GRPO: 0, A*: 1)."
 
 
 def _valid(card: Card, summary: Summary) -> str:

@@ -20,7 +20,7 @@ from turncredit.config.layout import measures_beside
 from turncredit.credit import METHODS, Method, resolve
 from turncredit.credit.parts.compose import compute
 from turncredit.data import tables
-from turncredit.data.turns import Turns, credit_of
+from turncredit.data.turns import Turns, credit_names, credit_of
 from turncredit.errors import UserError
 from turncredit.views import sql_views
 from turncredit.views.pages.data import Book, Credit, read_book
@@ -79,7 +79,7 @@ def _read(files: Files, measures: Path | None, group: str | None) -> Opened:
     book = read_book(
         turns=files.turns,
         measures=measures,
-        credits={path.stem: path for path in files.credits},
+        credits=credit_names(files.credits),
         branches=files.branches,
         labels={path.stem: path for path in files.labels},
         values={path.stem: path for path in files.values},

@@ -33,6 +33,7 @@ def page(context: Context, name: str) -> str:
         failed=doing.failed,
         collapsed=[str(one) for one in overview.collapsed],
         complete=overview.complete,
+        whole=context.addresses.live,
         compare=context.addresses.compare(name),
         trail=context.addresses.trail(name) if source.layout.path("summary") else None,
     )
@@ -88,6 +89,7 @@ def _cell(context: Context, name: str, method: str, cell: Cell, state: str, coll
     share = f"{level:.2f}" if level is not None else "0"
     address = context.addresses.round(name, cell.turns, {"method": method}) if cell.state != "missing" else None
     if address is None:
+        words += ["not in this export"] if cell.state != "missing" else []
         return Markup('<span class="k {}" title="{}"></span>').format(classes, ", ".join(words))
     return Markup('<a class="k {}" href="{}" title="{}" style="--s:{}"></a>').format(
         classes, address, ", ".join(words), share

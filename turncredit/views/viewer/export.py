@@ -32,20 +32,31 @@ class Exported(NamedTuple):
     left_out: dict[str, int]
 
 
-def export(viewer: Viewer, out: Path, *, rounds: Sequence[str], count: int, megabytes: float) -> Exported:
+def export(
+    viewer: Viewer,
+    out: Path,
+    *,
+    rounds: Sequence[str],
+    count: int,
+    megabytes: float,
+    started: Callable[[int], None] | None = None,
+) -> Exported:
     """Write pages, and the styles and scripts that they share, into the folder `out`.
 
     `rounds`: POLICY/seed0/round01 or SOURCE/POLICY/seed0/round01; by default those with ground truth, or the last of
     each run. Of each round at most `count` rollouts get a page, as for credit pages, and so do their groups and pairs;
-    then there are pages that compare methods and rounds, and the numbers of the report with their files. Raises
+    then there are pages that compare methods and rounds, and the numbers of the report with their files. `started` is
+    told the number of rounds once it is known, before the first page is made. Raises
     UserError for a folder with other files, and if the lists alone are larger than `megabytes`.
     """
     if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / MARK).is_file())):
         raise UserError(f"{out}: exists and was not written by this command; give another folder")
+    chosen = export_plan.rounds_of(viewer.found, rounds)
+    if started is not None:
+        started(len(chosen))
     experiments = [one for one in viewer.found.values() if isinstance(one, Experiments)]
     for one in experiments:
         viewer.overview(one, PATIENCE)
-    chosen = export_plan.rounds_of(viewer.found, rounds)
     lists = export_plan.lists(viewer.found, chosen)
     viewer.addresses = addresses = FileAddresses([one.folder.parent for one in experiments])
     for key, stem in (*lists, *export_plan.others(viewer, chosen, count)):

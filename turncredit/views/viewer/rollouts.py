@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 
+from turncredit.data.turns import credit_names
 from turncredit.errors import UserError
 from turncredit.views.pages.data import FULL_COLOUR, scale_of
 from turncredit.views.show.find import Files
@@ -181,7 +182,7 @@ def _methods(connection: duckdb.DuckDBPyConnection, files: Files) -> list[str]:
     if "credits" not in _there(connection):
         return []
     found = {name for (name,) in connection.execute("SELECT DISTINCT method FROM credits").fetchall()}
-    named = [path.stem for path in files.credits]
+    named = credit_names(files.credits)
     return [name for name in named if name in found] + sorted(found - {*named})
 
 

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from turncredit.data import tables
+from turncredit.data.turns import credit_names, only_method
 from turncredit.errors import UserError
 from turncredit.views import sql_views
 from turncredit.views.show.find import Files
@@ -37,7 +38,7 @@ def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyC
         if absent:
             raise UserError(f"{files.turns}: a table of turns needs the column '{absent[0]}', which is missing")
         about = {
-            "credits": [(path, path.stem) for path in files.credits],
+            "credits": [(path, name) for name, path in credit_names(files.credits).items()],
             "branches": [(files.branches, "")] if files.branches else [],
             "labels": [(path, path.stem) for path in files.labels],
         }
@@ -79,8 +80,11 @@ def _part(path: Path, view: str, name: str) -> str:
     if wanted not in columns:
         raise UserError(f"{path}: no column '{wanted}', so it is not a table of {view}; it is left out")
     named = {"credits": "method", "labels": "judge"}.get(view)
-    added = f"{sql_views.quoted(name)} AS {named}, " if named and named not in columns else ""
-    return f"SELECT {added}* FROM read_parquet({sql_views.quoted(str(path))})"
+    called = f"{sql_views.quoted(name)} AS {named}"
+    chosen = f"{called}, *" if named and named not in columns else "*"
+    if view == "credits" and only_method(path) not in (None, name):  # another table has that method as well
+        chosen = f"* REPLACE ({called})"
+    return f"SELECT {chosen} FROM read_parquet({sql_views.quoted(str(path))})"
 
 
 def _rollouts(columns: set[str]) -> str:
