@@ -121,7 +121,7 @@ test: $(TEST_READY)
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py --ignore tests/integrations --ignore tests/adapters --ignore tests/training/test_trl_oracle.py \
-	    -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
+	    -m "not slow and not long and not reference and not slurm and not integrations and not light" --hypothesis-profile fast
 
 # Snakemake alone is another one; what it depends on stays as it is.
 test-snakemake: $(LINT_READY)
