@@ -17,7 +17,6 @@ from tests.viewer import world
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.views.pages.build import slug
-from turncredit.views.report.report import report
 from turncredit.views.viewer import trail
 from turncredit.views.viewer.export import Exported, export
 from turncredit.views.viewer.given import Given
@@ -30,9 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
     """SYNTHETIC results with a report."""
-    made = world.make(tmp_path_factory.mktemp("exported"))
-    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
-    return made
+    return world.reported(tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture(scope="module")

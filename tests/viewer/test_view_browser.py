@@ -15,7 +15,6 @@ from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.serving import TOKEN, served
 from turncredit.views.pages.formats import one_line
-from turncredit.views.report.report import report
 from turncredit.views.viewer import experiment_page, records, rollouts
 from turncredit.views.viewer import given as given_module
 from turncredit.views.viewer import viewer as viewer_module
@@ -92,9 +91,7 @@ UNNAMED = """[...document.querySelectorAll('a, button, input:not([type=hidden]),
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     """SYNTHETIC results with a report."""
-    made = world.make(tmp_path_factory.mktemp("browsed"))
-    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
-    return made
+    return world.reported(tmp_path_factory.mktemp("browsed"))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from turncredit.config import Experiment
 from turncredit.config.layout import Layout, fill
 from turncredit.config.stages import stages
 from turncredit.data import tables
+from turncredit.views.report.report import report
 from turncredit.views.viewer.viewer import Viewer
 
 #: The round that has every table about its turns; the last sibling of its first group has texts that try to be markup.
@@ -34,6 +35,13 @@ class Made:
     experiment: Experiment
     layout: Layout
     tables: pages_world.World
+
+
+def reported(root: Path) -> Made:
+    """What `make` makes, with a report."""
+    made = make(root)
+    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
+    return made
 
 
 def make(root: Path) -> Made:

@@ -23,7 +23,7 @@ numbers): differences that small cannot be told from zero, so some are drawn whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,10 +38,10 @@ FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
 MODE_TURNS, MODE_STEPS, MODE_SEARCH = 2000, 200, 12
 #: draws of the truth, fewer for large tables: about this many turns are drawn in all
 MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
-
-
 #: What is printed in place of a ceiling that a method's score exceeds.
 TOO_FEW = "too few turns"
+#: A function of a credit and the scored turns.
+Measure = Callable[[np.ndarray, Scored], Statistic]
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,17 @@ def ceilings(
     scored: Scored,
     resamples: Resamples,
     seed: int,
-    measures: Mapping[str, Callable[[np.ndarray, Scored], Statistic]] = HEADLINE,
+    measures: Mapping[str, Measure] = HEADLINE,
+    by_halves: Collection[str] = ("rank_correlation",),
 ) -> dict[str, Ceiling]:
-    """The ceiling of each measure (a function of a credit and the scored turns)."""
+    """The ceiling of each measure: of those in `by_halves` from the two halves, where there are any; else simulated."""
+    halved = [name for name in measures if name in by_halves and scored.halves_N2 is not None]
+    simulated = _simulated(scored, resamples, seed, {name: measures[name] for name in measures if name not in halved})
+    return simulated | {name: split_half(scored, resamples, measures[name]) for name in halved}
+
+
+def _simulated(scored: Scored, resamples: Resamples, seed: int, measures: Mapping[str, Measure]) -> dict[str, Ceiling]:
+    """The mean score of truths that are drawn, against an estimate of each."""
     rng = np.random.default_rng(seed)
     exact_N = scored.se_N <= 1e-9 * scored.scale
     draws = int(np.clip(DRAWN_TURNS // len(scored), 2, MOST_DRAWS))
@@ -211,13 +219,11 @@ def ceilings(
         value = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
         low, high = resamples.interval(np.concatenate(value_KB[name]), groups[name])
         out[name] = Ceiling(value, low, high, draws)
-    if scored.halves_N2 is not None and "rank_correlation" in measures:
-        out["rank_correlation"] = split_half(scored, resamples)
     return out
 
 
-def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
-    """The ceiling of the rank correlation from how well one half of the continuations ranks the other's turns.
+def split_half(scored: Scored, resamples: Resamples, measure: Measure = HEADLINE["rank_correlation"]) -> Ceiling:
+    """The ceiling of a correlation or cosine from how well one half of the continuations agrees with the other.
 
     If the halves correlate by r, the whole has the reliability 2r / (1 + r) (Spearman 1910, Brown 1910), and the truth
     correlates with the whole by its square root. Only the halves' errors have to be independent for that, if r is the
@@ -225,13 +231,13 @@ def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
     (it is concave), so the ceiling is an upper bound of what the truth scores; r is about a lower one.
     """
     first_N, second_N = scored.halves_N2.T  # type: ignore[union-attr]
-    statistic = HEADLINE["rank_correlation"](first_N, replace(scored, truth_N=second_N))
+    statistic = measure(first_N, replace(scored, truth_N=second_N))
     drawn_B = statistic.of(resamples.weight_BJ @ resamples.blocks(statistic.sums_GK))
-    low, high = resamples.interval(of_halves(drawn_B), statistic.groups)
-    return Ceiling(float(of_halves(statistic.value)), low, high, 1)
+    low, high = resamples.interval(_of_halves(drawn_B), statistic.groups)
+    return Ceiling(float(_of_halves(statistic.value)), low, high, 1)
 
 
-def of_halves(correlation: np.ndarray | float) -> np.ndarray:
+def _of_halves(correlation: np.ndarray | float) -> np.ndarray:
     """What the truth scores against the whole, if one half scores this against the other; 0 below 0."""
     kept = np.maximum(correlation, 0.0)
     return np.sqrt(2 * kept / (1 + kept))

@@ -10,8 +10,8 @@ direction (docs/score_data.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turncredit.audit.fidelity_measures import bias, rank_correlation, sign_agreement
-from turncredit.audit.noise_ceiling import ceilings, of_halves
+from turncredit.audit.noise_ceiling import Measure, ceilings
 from turncredit.audit.score.identification import furthest, in_deviations
 from turncredit.audit.score.rollout_set import Part, RolloutSet
 from turncredit.audit.score.running import TWO_CREDITS, advantages_of_table, explained, same
@@ -126,7 +126,7 @@ def alignment(x_N: np.ndarray, scored: Scored) -> Statistic:
 
 
 #: The measures, by the name of their field.
-MEASURES: dict[str, Callable[[np.ndarray, Scored], Statistic]] = {
+MEASURES: dict[str, Measure] = {
     "rank": rank_correlation,
     "sign": sign_agreement,
     "top": top,
@@ -140,19 +140,8 @@ FROM_HALVES = ("rank", "alignment")
 def _yardstick(part: Part, seed: int) -> tuple[Resamples, dict[str, float]]:
     """What all methods share: the resamples of the part's groups, and the measures' ceilings."""
     draws = Resamples(part.scored.groups, RESAMPLES, derive_seed("score set", part.name, seed))
-    return draws, _ceilings(part.scored, draws, seed)
-
-
-def _ceilings(scored: Scored, draws: Resamples, seed: int) -> dict[str, float]:
-    simulated = {
-        name: measure for name, measure in MEASURES.items() if scored.halves_N2 is None or name not in FROM_HALVES
-    }
-    found = {name: one.value for name, one in ceilings(scored, draws, seed, simulated).items()}
-    if scored.halves_N2 is not None:
-        first_N, second_N = scored.halves_N2.T
-        for name in FROM_HALVES:
-            found[name] = float(of_halves(MEASURES[name](first_N, replace(scored, truth_N=second_N)).value))
-    return found
+    found = ceilings(part.scored, draws, seed, MEASURES, by_halves=FROM_HALVES)
+    return draws, {name: one.value for name, one in found.items()}
 
 
 def score_rollouts(method: Method, of: RolloutSet, *, seed: int = 0) -> RolloutScore | str:

@@ -39,6 +39,7 @@ def page(context: Context, name: str, round_: str, query: Query) -> str:
     texts = None if live else rollouts.texts(files)
     link = _round_links(context, name, round_, wanted, method)
     title = context.round_words(name, round_)
+    longest = max((one.turns for one in page.rows), default=0)
     return render(
         "round.html.j2",
         context.frame([*context.above(name), Place(title, None)], page.problems),
@@ -48,7 +49,7 @@ def page(context: Context, name: str, round_: str, query: Query) -> str:
         sorts=rollouts.SORTS,
         rows=[
             {
-                **_row(context, name, round_, one, page, wanted, method),
+                **_row(context, name, round_, one, page, wanted, method, longest),
                 "data": _data(place, one, texts) if texts else {},
             }
             for place, one in enumerate(page.rows)
@@ -119,9 +120,8 @@ def _round_links(
 
 
 def _row(
-    context: Context, name: str, round_: str, one: Listed, page: Page, wanted: Filter, method: str | None
+    context: Context, name: str, round_: str, one: Listed, page: Page, wanted: Filter, method: str | None, longest: int
 ) -> dict[str, Any]:
-    longest = max(other.turns for other in page.rows)
     pictures: dict[str, Markup | None] = {"credit": None, "truth": None}
     for what, x_T in (("credit", one.credit), ("truth", one.truth)):
         if x_T is not None:
