@@ -48,6 +48,7 @@ def test_an_environment_s_experiment_trains_flat_grpo_and_both_references_on_see
         ("desk",),
         ("desk", "worlds_desk"),
         pytest.param(("virtualhome",), marks=[needs_virtualhome, pytest.mark.slow]),
+        pytest.param(("virtualhome", "worlds_virtualhome"), marks=[needs_virtualhome, pytest.mark.slow]),
     ],
     ids="+".join,
 )
