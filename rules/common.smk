@@ -153,7 +153,7 @@ def ask(stage, name):
     wanted = needs.resource(PLAN, stage)
     return {
         "mem_mb": memory(lambda _: wanted, name),
-        **needs.requested(wanted, EXPERIMENT.slurm(stage)),
+        **needs.requested(wanted, EXPERIMENT.slurm(stage), EXPERIMENT.nodes(stage)),
         **(as_for(stage, name) if name != stage else {}),
     }
 
@@ -322,5 +322,7 @@ def ask_of_block():
     return {
         "mem_mb": memory(of_block, "rounds"),
         "runtime": lambda wildcards: of_block(wildcards).runtime,
-        **needs.gpus_requested(most, EXPERIMENT.slurm("rounds")),
+        **needs.gpus_requested(
+            most, EXPERIMENT.slurm("rounds"), EXPERIMENT.nodes("rounds")
+        ),
     }

@@ -1,4 +1,4 @@
-"""A Slurm of one node for tests: real daemons, run by whoever runs the tests, with four GPUs that are only files.
+"""A Slurm of one node or several for tests: real daemons, run by whoever runs the tests. GPUs are only files.
 
 No munge, no accounting database. All files are in its folder; only `/etc/slurm/slurm.conf` is a link to there while it
 runs, because jobs look for their Slurm at that place (Snakemake's plug-in takes SLURM_ variables from them).
@@ -29,15 +29,14 @@ SETTINGS = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/none
 CredType=cred/none
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SwitchType=switch/none
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -54,21 +53,24 @@ MinJobAge=7200
 SlurmdParameters=config_overrides
 KillWait=3
 GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 \
-RealMemory=100000 Gres=gpu:a100:{gpus} State=UNKNOWN
-PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
-PartitionName=gpu Nodes={host} MaxTime=INFINITE State=UP
-PartitionName=requeued Nodes={host} MaxTime=INFINITE State=UP PreemptMode=REQUEUE
-PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=100
+PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=requeued Nodes=ALL MaxTime=INFINITE State=UP PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100
+"""
+NODE = """\
+NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Boards=1 SocketsPerBoard=1 \
+CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=100000 Gres=gpu:a100:{gpus} State=UNKNOWN
 """
 
 
 class Cluster:
     """A running Slurm. `environment` is what its clients need."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, nodes: int):
         self.folder = folder
         self.host = socket.gethostname().split(".")[0]
+        self.nodes = [self.host] if nodes == 1 else [f"{self.host}-{number}" for number in range(nodes)]
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
 
     def ask(self, *command: str) -> str:
@@ -91,9 +93,9 @@ def _left_over() -> bool:
 
 
 def _end_left_over() -> None:
-    for name in DAEMONS:
+    for number in INSTALLED.resolve().parent.glob("slurm*.pid"):
         with suppress(OSError, ValueError):
-            os.kill(int(INSTALLED.resolve().with_name(f"{name}.pid").read_text()), signal.SIGTERM)
+            os.kill(int(number.read_text()), signal.SIGTERM)
 
 
 def missing() -> str:
@@ -107,15 +109,15 @@ def missing() -> str:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A Slurm of one node whose files are in `folder`."""
-    made = Cluster(folder)
-    for name in ("state", "spool"):
+def cluster(folder: Path, nodes: int = 1) -> Iterator[Cluster]:
+    """A Slurm of so many nodes, all on this machine, whose files are in `folder`."""
+    made = Cluster(folder, nodes)
+    for name in ("state", *(f"spool.{node}" for node in made.nodes)):
         (folder / name).mkdir()
     devices = [folder / f"gpu{number}" for number in range(GPUS)]
     for device in devices:
         device.touch()
-    ports = _free_ports(2)
+    ports = _free_ports(1 + nodes)
     values = {
         "folder": folder,
         "host": made.host,
@@ -124,9 +126,12 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         "gpus": GPUS,
         "ports": ports,
     }
-    (folder / "slurm.conf").write_text(SETTINGS.format(**values))
+    each = [NODE.format(**values, name=name, port=port) for name, port in zip(made.nodes, ports[1:], strict=True)]
+    settings = SETTINGS.format(**values)
+    before, partitions = settings[: settings.index("PartitionName")], settings[settings.index("PartitionName") :]
+    (folder / "slurm.conf").write_text("".join([before, *each, partitions]))
     (folder / OWNER).write_text(str(os.getpid()))
-    gpus = f"AutoDetect=off\nNodeName={made.host} Name=gpu Type=a100 File={folder}/gpu[0-{GPUS - 1}]\n"
+    gpus = f"AutoDetect=off\nNodeName={','.join(made.nodes)} Name=gpu Type=a100 File={folder}/gpu[0-{GPUS - 1}]\n"
     (folder / "gres.conf").write_text(gpus)
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     daemons = []
@@ -136,11 +141,12 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     INSTALLED.unlink(missing_ok=True)  # one of tests that were killed
     INSTALLED.symlink_to(folder / "slurm.conf")
     try:
-        for name in DAEMONS:
+        started = {"slurmctld": ["slurmctld"], **{f"slurmd.{name}": ["slurmd", "-N", name] for name in made.nodes}}
+        for name, command in started.items():
             with (folder / f"{name}.log").open("w") as log:
                 daemons.append(
                     subprocess.Popen(
-                        [shutil.which(name) or name, "-D"],
+                        [shutil.which(command[0]) or command[0], "-D", *command[1:]],
                         env={**os.environ, **made.environment},
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -171,10 +177,10 @@ def _wait_until_idle(made: Cluster, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            if made.ask("sinfo", "--noheader", "--format=%T").split()[:1] == ["idle"]:
+            if set(made.ask("sinfo", "--noheader", "--format=%T").split()) == {"idle"}:
                 return
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             pass
         time.sleep(0.5)
-    logs = "\n".join((made.folder / f"{name}.log").read_text()[-2000:] for name in DAEMONS)
+    logs = "\n".join(log.read_text()[-2000:] for log in made.folder.glob("slurm*.log"))
     raise RuntimeError(f"Slurm did not start within {seconds:g} s:\n{logs}")

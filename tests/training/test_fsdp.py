@@ -1,6 +1,7 @@
 """Training spread over several processes (FSDP2): the same policy as from one, to rounding, in the same folder.
 
-Two processes on the CPU, with gloo. Passes are so short that one process has more of them than the other.
+Two processes on the CPU, with gloo, on one node or on two, of which the second is a program of its own on this machine.
+Passes are so short that one process has more of them than the other.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from tests import tiny
 from turncredit.config import LoraConfig, merge
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, resources
+from turncredit.pipeline import checks, resources, slurm
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.fsdp import bytes_on_each
 from turncredit.policy.open import OpenPolicy
-from turncredit.training.fsdp import launched
+from turncredit.training.processes import launched
 from turncredit.training.sequences import token_logprobs
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +35,20 @@ SHARE = {"float32": 1e-4, "bfloat16": 0.02}
 LORA = {"rank": 4, "alpha": 8}
 
 
-def from_one_and_from_two(world, folder, stage, at, changes, policy, inputs):
+@pytest.fixture(params=[1, 2], ids=["one node", "two nodes"])
+def nodes(request, monkeypatch):
+    """The number of nodes. Where Slurm would start the program of the second one, it starts here."""
+    if request.param == 2:
+        monkeypatch.setattr(slurm, "other_nodes", lambda count: ["second"][: count - 1])
+        monkeypatch.setattr(slurm, "started_on", lambda node: ["env", f"SLURMD_NODENAME={node}"])
+    return request.param
+
+
+def from_one_and_from_two(world, folder, stage, at, changes, policy, inputs, nodes):
     """The stage's outputs trained by one process and by two, each from its own inputs."""
+    spread = {1: {}, 2: {"train_gpus": 2, "train_nodes": nodes}}
     return [
-        world.run(stage, at, folder / str(gpus), {**changes, "policy": {**policy, "train_gpus": gpus}}, **inputs[gpus])
+        world.run(stage, at, folder / str(gpus), {**changes, "policy": {**policy, **spread[gpus]}}, **inputs[gpus])
         for gpus in (1, 2)
     ]
 
@@ -59,12 +70,12 @@ def assert_moved_alike(before, one, two, dtype):
 
 
 @pytest.mark.parametrize("policy", [{}, {"dtype": "bfloat16", "lora": LORA}], ids=["whole", "lora"])
-def test_a_warm_start_from_two_processes_is_that_of_one(world, hub_model, tmp_path, policy):
+def test_a_warm_start_from_two_processes_is_that_of_one(world, hub_model, tmp_path, policy, nodes):
     base = hub_model if policy else world.path("base")
     sft = {"epochs": 0.1, "optimizer": "adamw", "lr": 1e-3, "batch": 8}
     changes = {"sft": sft, "update": {"tokens_per_pass": 400}}
     inputs = {gpus: {"base": base} for gpus in (1, 2)}
-    one, two = from_one_and_from_two(world, tmp_path, "sft", JobKeys(), changes, policy, inputs)
+    one, two = from_one_and_from_two(world, tmp_path, "sft", JobKeys(), changes, policy, inputs, nodes)
     found = [tables.read(made.output["log"], "sft_log").to_pandas() for made in (one, two)]
     assert len(found[0]) >= 3
     np.testing.assert_allclose(found[1].loss, found[0].loss, rtol=0.02 if policy else 1e-4)
@@ -86,7 +97,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, tmp_path, case):
+def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, tmp_path, case, nodes):
     """In float32 for two rounds, of which the second goes on with the moments of the first, as saved."""
     policy, update = CASES[case]
     start = hub_model if policy else world.path("sft_policy")
@@ -100,7 +111,7 @@ def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, 
         shared = {"reference": start, "turns": world.path("turns"), "credits": credits}
         inputs = {gpus: {"policy": before[gpus], **shared} for gpus in (1, 2)}
         at = JobKeys(method="flat_grpo", seed=0, round=round)
-        made = from_one_and_from_two(world, tmp_path / str(round), "update", at, changes, policy, inputs)
+        made = from_one_and_from_two(world, tmp_path / str(round), "update", at, changes, policy, inputs, nodes)
         before = {gpus: one.output["policy"] for gpus, one in zip((1, 2), made, strict=True)}
         rows = [tables.read(one.output["updates"], "updates").to_pandas() for one in made]
         assert (rows[0].step == rows[1].step).all()

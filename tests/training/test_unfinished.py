@@ -162,7 +162,7 @@ def test_of_several_processes_the_first_alone_removes_a_state_and_says_so(tmp_pa
 
 
 def test_each_of_several_processes_says_how_many_steps_are_kept(tmp_path):
-    """Whichever is the last to complain is heard (`training.fsdp`), and only the first has the rows."""
+    """Whichever is the first to raise is heard (`training.processes`), and only the first has the rows."""
     team = SimpleNamespace(leads=False, all_of=lambda due: [due])
     state = SimpleNamespace(weights=lambda **_: {}, state=lambda **_: {})
     kept = unfinished.Unfinished(tmp_path, {})

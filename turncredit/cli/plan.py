@@ -75,8 +75,11 @@ def lines_of(plan: Plan) -> list[str]:
             f"{name} {size_of(parts[name])}" for name in parts
         )
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""
-        lines.append(f"{_asked(stage, count[stage], asked)}{time:>11}  {breakdown if parts else ''}".rstrip())
+        nodes = experiment.nodes(stage)
+        lines.append(f"{_asked(stage, count[stage], asked, nodes)}{time:>11}  {breakdown if parts else ''}".rstrip())
     lines += rounds_line(submitted)
+    if experiment.policy.train_nodes > 1:
+        lines.append("GPUs: nodes x GPUs of each; main memory is that of each node")
     lines += ["", *disk_lines(plan)]
     if _on_gpus(plan):
         lines.append(f"GPU hours: about {sum(hours.values()):,.0f}, of one A100-80GB")
@@ -101,10 +104,10 @@ def lines_of(plan: Plan) -> list[str]:
     return lines
 
 
-def _asked(what: str, times: int, asked: ResourceConfig) -> str:
+def _asked(what: str, times: int, asked: ResourceConfig, nodes: int) -> str:
     """How often something runs, and what it asks for each time."""
-    memory = size_of(1e6 * (asked.mem_mb or 0))
-    return f"{what:<19}{times:>7,}{asked.gpu or '':>6}{memory:>14}{asked.runtime or 0:>15,}"
+    memory, gpus = size_of(1e6 * (asked.mem_mb or 0)), asked.gpu or ""
+    return f"{what:<19}{times:>7,}{f'{nodes} x {gpus}' if nodes > 1 else gpus:>6}{memory:>14}{asked.runtime or 0:>15,}"
 
 
 class Training(NamedTuple):
@@ -152,11 +155,12 @@ def _jobs_in_turn(plan: Plan, method: str, seed: int) -> list[tuple[int, float]]
     if experiment.granularity == "stage":
         of_rounds = [[step] for step in loop.run(plan, method, seed) if step[0] in ("rollout", "update")]
     else:
-        jobs += [(experiment.gpus(stage), resources.gpu_seconds(plan, stage, at)) for stage, at in shared]
+        jobs += [(experiment.all_gpus(stage), resources.gpu_seconds(plan, stage, at)) for stage, at in shared]
         of_rounds = [loop.block(plan, method, seed, rounds) for rounds in experiment.blocks()]
     joint = [ROUNDS] if experiment.granularity != "stage" else []
     for steps in of_rounds:
-        held = max(map(experiment.gpus, [*dict(steps), *joint]))
+        together = [*dict(steps), *joint]
+        held = max(map(experiment.gpus, together)) * max(map(experiment.nodes, together))
         jobs.append((held, sum(resources.gpu_seconds_in_turn(plan, steps))))
     return jobs
 
@@ -167,11 +171,12 @@ class Submitted(NamedTuple):
     stages: list[Step]
     asked: ResourceConfig
     rounds: range | None = None
+    nodes: int = 1
 
     @property
     def gpus(self) -> int:
-        """The GPUs that it holds while it runs."""
-        return self.asked.gpu or 0
+        """The GPUs that it holds while it runs, of all of its nodes."""
+        return self.nodes * (self.asked.gpu or 0)
 
 
 def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
@@ -180,13 +185,14 @@ def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
     if experiment.granularity != "stage":
         of_block = cache(lambda method, block: resource_of_block(plan, method, experiment.seeds[0], block))
         blocks = [
-            Submitted(loop.block(plan, method, seed, block), of_block(method, block), block)
+            Submitted(loop.block(plan, method, seed, block), of_block(method, block), block, experiment.nodes(ROUNDS))
             for method, seed in experiment.runs()
             for block in experiment.blocks()
         ]
     inside = {step for block in blocks for step in block.stages}
     asked = cache(lambda stage: resources.resource(plan, stage))
-    return [*blocks, *(Submitted([step], asked(step[0])) for step in steps if step not in inside)]
+    others = [step for step in steps if step not in inside]
+    return [*blocks, *(Submitted([step], asked(step[0]), nodes=experiment.nodes(step[0])) for step in others)]
 
 
 def rounds_line(jobs: list[Submitted]) -> list[str]:
@@ -200,7 +206,7 @@ def rounds_line(jobs: list[Submitted]) -> list[str]:
 
     rounds = max(len(job.rounds or ()) for job in of_rounds)
     asked = ResourceConfig(gpu=most("gpu"), mem_mb=most("mem_mb"), runtime=most("runtime"))
-    return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked)]
+    return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked, of_rounds[0].nodes)]
 
 
 def rounds_time(plan: Plan) -> list[str]:

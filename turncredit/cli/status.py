@@ -209,7 +209,7 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
             f"about {_time(seconds)} left, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in "
             "its mean time"
         ]
-    gpus = plan.experiment.gpus
+    gpus = plan.experiment.all_gpus
     if any(gpus(stage) for stage, _ in jobs):
         spent = sum(gpus(stage) * record["wall_s"] for (stage, _), record in records.items())
         coming = 0.0

@@ -214,22 +214,36 @@ class Experiment(Closed):
         return {**of_all, **self.resource(job).slurm}
 
     def gpus(self, stage: str) -> int:
-        """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
+        """The GPUs of each node of a job of `stage`: as given, else 1 if it loads a policy, and policies run on GPUs.
 
-        A job asks for at least as many as training spreads the model over (`policy.train_gpus`), or as vLLM's engines
-        take (`policy.sample_engines`, each on `policy.sample_gpus`).
+        A job asks for at least as many as training spreads the model over (`policy.train_gpus`, on `train_nodes`), or
+        as vLLM's engines take (`policy.sample_engines`, each on `policy.sample_gpus`).
         """
         record = stages.stage("update" if stage == ROUNDS else stage)
-        trains = "train_gpus" in record.part.model_fields and (stage != "sft" or self.sft.epochs > 0)
+        trains = self.policy.train_gpus // self.policy.train_nodes if self._spreads(stage) else 0
         samples = record.policy == "samples" or stage == ROUNDS
-        spread = max(self.policy.train_gpus if trains else 1, self.policy.sampling_gpus if samples else 1)
+        spread = max(trains, self.policy.sampling_gpus if samples and self.policy.sampling_gpus > 1 else 0)
         given = self.resource(stage).gpu
-        if given is not None or spread > 1:
-            return max(given or 0, spread if spread > 1 else 0)
+        if given is not None or spread:
+            return max(given or 0, spread)
         if stage == "label":
             return int(self.serves(stage))
         on_gpus = self.policy.engine == "vllm" or any(resource.gpu for resource in self.resources.values())
         return int(on_gpus and record.policy is not None)
+
+    def nodes(self, stage: str) -> int:
+        """The nodes of a job of `stage`, or of `rounds`: several only if it trains on several."""
+        return self.policy.train_nodes if self._spreads(stage) else 1
+
+    def all_gpus(self, stage: str) -> int:
+        """The GPUs of a job of `stage`, of all of its nodes."""
+        return self.nodes(stage) * self.gpus(stage)
+
+    def _spreads(self, stage: str) -> bool:
+        """Whether a job of `stage` spreads a model over several GPUs, to train it."""
+        record = stages.stage("update" if stage == ROUNDS else stage)
+        trains = "train_gpus" in record.part.model_fields and (stage != "sft" or self.sft.epochs > 0)
+        return trains and self.policy.train_gpus > 1
 
     def serves(self, stage: str) -> bool:
         """Whether a job of `stage` starts a judge's server of its own."""

@@ -231,6 +231,12 @@ class PolicyConfig(Closed):
         description="GPUs that SFT and updates spread the model over (FSDP2), each with one shard of every minibatch; "
         "their jobs ask for as many",
     )
+    train_nodes: int = Field(
+        1,
+        ge=1,
+        description="nodes of a Slurm cluster that train_gpus are divided over evenly; SFT and updates, or jobs of "
+        "rounds, ask for as many. The result is the same",
+    )
     sample_gpus: int = Field(
         1,
         ge=1,
@@ -593,8 +599,8 @@ class ResourceConfig(Closed):
     gpu: int | None = Field(
         None,
         ge=0,
-        description="null: 1 for stages that load the policy, if policy.engine is vllm or another stage asks for GPUs, "
-        "and for labels of a served judge; else 0",
+        description="of each node; null: 1 for stages that load the policy, if policy.engine is vllm or another stage "
+        "asks for GPUs, and for labels of a served judge; else 0",
     )
     threads: int = Field(1, ge=1)
     slurm_partition: str | None = Field(None, min_length=1, description="several: Slurm takes the first that is free")

@@ -8,6 +8,7 @@ from typing import Any
 from turncredit import agents, envs
 from turncredit.agents import window
 from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
+from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.warm_starts import SFT
 from turncredit.credit import METHODS
@@ -370,6 +371,18 @@ def _gpus(experiment: Experiment) -> Iterator[str]:
             f"policy.sample_engines is {policy.sample_engines}, but rollouts with policy.engine {policy.engine} are "
             "shared by rollout.processes; set it to 1, or engine to vllm"
         )
+    if policy.train_gpus % policy.train_nodes:
+        yield (
+            f"policy.train_gpus is {policy.train_gpus}, which {policy.train_nodes} nodes cannot share evenly "
+            "(train_nodes); make it a multiple"
+        )
+    for job in (*policy_stages("trains"), ROUNDS) if policy.train_nodes > 1 else ():
+        if not experiment.slurm(job).get("gres", "gpu").startswith("gpu"):
+            yield (
+                f"jobs of {job} run on several nodes (policy.train_nodes), and then slurm_gres asks for their GPUs; it "
+                f"is {experiment.slurm(job)['gres']}: leave it out of resources, or set train_nodes to 1"
+            )
+            break
     for stage in policy_stages():
         given = experiment.resource(stage).gpu or 0
         if stage in policy_stages("samples"):
@@ -378,7 +391,8 @@ def _gpus(experiment: Experiment) -> Iterator[str]:
                 key = "policy.sample_engines x sample_gpus"
             used = used if policy.engine == "vllm" else given
         elif stage in ("sft", "update"):
-            user, key, used = "training", "policy.train_gpus", policy.train_gpus
+            user, key, used = "training", "policy.train_gpus", policy.train_gpus // policy.train_nodes
+            key = key if policy.train_nodes == 1 else "policy.train_gpus / train_nodes"
         elif given > 1:
             yield (
                 f"resources.{stage}.gpu is {given}, but the stage uses one GPU and leaves the others idle; set it to 1"

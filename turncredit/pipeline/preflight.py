@@ -363,6 +363,20 @@ def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Findin
     yield Finding(None, f"disk: the results take about {left / 1e9:,.0f} GB more, and {there}{keep}")
 
 
+def nodes(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Jobs that train on several nodes are Slurm's, whose srun starts the processes of the other nodes."""
+    training = [stage for stage in (*policy_stages("trains"), ROUNDS) if stage in stages]
+    count = max(map(plan.experiment.nodes, training), default=1)
+    if count == 1:
+        return
+    lacks = ""
+    if where.executor != "slurm" or where.storage:
+        lacks = "needs Slurm and a file system that its nodes share; run with --profile slurm, or set it to 1"
+    elif where.deployed in ("apptainer", "image"):
+        lacks = "needs srun, which jobs in an image do not have; use .venv or --sdm conda, or set it to 1"
+    yield Finding(not lacks, f"policy.train_nodes is {count}{f', and {lacks}' if lacks else ''}")
+
+
 def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
     """Slurm's commands are here, it knows the partitions and accounts that jobs name, and has nodes for these jobs."""
     if where.executor != "slurm":
@@ -414,6 +428,7 @@ CHECKS = (
     images,
     torch_build,
     one_gpu_job_at_a_time,
+    nodes,
     slurm,
     weights,
     memory,

@@ -149,6 +149,31 @@ def end_of_this_job(now: Callable[[], float] = time.time) -> float | None:
     return now() + 60 * (60 * (24 * days + hours) + minutes) + seconds
 
 
+def other_nodes(count: int) -> list[str]:
+    """The nodes of the Slurm job that this process is in, without its own. Raises UserError unless it has `count`."""
+    listed = os.environ.get("SLURM_JOB_NODELIST")
+    if not listed:
+        raise UserError(
+            f"policy.train_nodes is {count}, and this is no Slurm job; run with --profile slurm, or set it to 1"
+        )
+    try:
+        command = ["scontrol", "show", "hostnames", listed]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"scontrol does not name this job's nodes ({error}); a job on several nodes needs it") from None
+    names = done.stdout.split()
+    if len(names) != count:
+        raise UserError(
+            f"policy.train_nodes is {count}, and this Slurm job has {len(names)} ({listed}); ask for as many (nodes)"
+        )
+    return [name for name in names if name != os.environ.get("SLURMD_NODENAME", names[0])]
+
+
+def started_on(node: str) -> list[str]:
+    """The beginning of a command that this Slurm job runs on another one of its nodes, with all that it has there."""
+    return ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--cpu-bind=none"]
+
+
 def succeeded(state: Path, run: str, number: str) -> bool:
     """Whether a job of the run has left the mark of `note_success`."""
     return (state / RECORDS / run / number).exists()

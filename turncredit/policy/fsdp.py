@@ -1,7 +1,7 @@
 """A model spread over processes, one a GPU, for training (FSDP2 of torch): weights, gradients, optimiser's moments.
 
 Each process keeps its share of every parameter, cut along the first axis, and steps it. A layer's weights are gathered
-only for its own passes. `turncredit.training.fsdp` starts the processes.
+only for its own passes. `turncredit.training.processes` starts the processes.
 """
 
 from __future__ import annotations

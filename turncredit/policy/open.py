@@ -82,7 +82,7 @@ class OpenPolicy:
 
         new_adapter    settings and seed of an adapter to train instead of the weights
         checkpointing  compute activations again for the gradient
-        fsdp           spread the model over the processes of `turncredit.training.fsdp`
+        fsdp           spread the model over the processes of `turncredit.training.processes`
         """
         dtype = self.dtype if self.adapted or new_adapter else train_dtype
 

@@ -126,7 +126,8 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     kept = saved(experiment, model, moments=stage != "sft")
     read = BYTES[policy.dtype] * model.parameters if policy.lora else stepped * trained
     # Each process reads the whole model before it keeps its share; the first then has the whole policy and its moments.
-    return Need(parts, max(gpus * read, kept) + (gpus - 1) * HOST.cuda_process)
+    here = gpus // policy.train_nodes if gpus > 1 else 1
+    return Need(parts, max(here * read, kept) + (here - 1) * HOST.cuda_process)
 
 
 def _spread(

@@ -101,22 +101,25 @@ def asleep_mb(plan: Plan) -> int:
     return _megabytes(HOST.vllm_process + waiting)
 
 
-def requested(wanted: ResourceConfig, slurm: Mapping[str, str]) -> dict[str, int | str]:
+def requested(wanted: ResourceConfig, slurm: Mapping[str, str], nodes: int = 1) -> dict[str, int | str]:
     """Resources by Snakemake's names, but memory, which depends on the attempt; `slurm` are those of Slurm alone."""
-    return {"runtime": wanted.runtime or REQUEST.least_minutes, **gpus_requested(wanted.gpu or 0, slurm)}
+    return {"runtime": wanted.runtime or REQUEST.least_minutes, **gpus_requested(wanted.gpu or 0, slurm, nodes)}
 
 
-def gpus_requested(gpus: int, slurm: Mapping[str, str]) -> dict[str, int | str]:
-    """What a job asks for that takes so many GPUs, all of one node, with what it asks of Slurm alone.
+def gpus_requested(gpus: int, slurm: Mapping[str, str], nodes: int = 1) -> dict[str, int | str]:
+    """What a job asks for that takes so many GPUs of each of its nodes, with what it asks of Slurm alone.
 
     GPUs that it asks for as a generic resource (`gres`) are not asked for a second time; one without a number gets it.
+    On several nodes they are always asked for in this way, which counts by node: Slurm may divide `--gpus` unevenly.
     """
     asked = {key: value for key, value in slurm.items() if key != "gpu_model" or gpus}
+    if gpus and nodes > 1 and "gres" not in asked:
+        asked["gres"] = ":".join(["gpu", *filter(None, [asked.pop("gpu_model", "")])])
     kind = asked.get("gres", "").split(":")
     by_gres = kind[0] == "gpu"
     if by_gres and gpus and not kind[-1].isdigit():
         asked["gres"] += f":{gpus}"
-    return {"gpu": 0 if by_gres else gpus, **({"nodes": 1} if gpus > 1 else {}), **asked}
+    return {"gpu": 0 if by_gres else gpus, **({"nodes": nodes} if gpus > 1 or nodes > 1 else {}), **asked}
 
 
 def disk(plan: Plan) -> dict[str, float]:

@@ -11,7 +11,7 @@ from turncredit.config import AgentSlice, LoraConfig, SftConfig
 from turncredit.config.stages import Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pipeline.gpu_processes import with_team
+from turncredit.pipeline.gpu_processes import train_nodes, with_team
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
@@ -61,7 +61,10 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
 
 def run(job: Job) -> dict[str, float]:
     """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
-    return with_team(job, _run)
+    from turncredit.training.team import Team
+
+    # Without epochs nothing is trained, and the job has asked for one GPU at most.
+    return with_team(job, _run) if job.config.sft.epochs else _run(job, Team(job.threads))
 
 
 def _run(job: Job, team: Team) -> dict[str, float]:
@@ -122,6 +125,7 @@ STAGE = Stage(
     slice=config,
     inputs=inputs,
     run=run,
+    runtime_options=train_nodes,
     policy="trains",
     gpu_work=gpu_work,
 )

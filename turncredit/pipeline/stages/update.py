@@ -16,7 +16,7 @@ from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
 from turncredit.pipeline import slurm
-from turncredit.pipeline.gpu_processes import with_team
+from turncredit.pipeline.gpu_processes import train_nodes, with_team
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
@@ -163,6 +163,7 @@ STAGE = Stage(
     slice=config,
     inputs=inputs,
     run=run,
+    runtime_options=train_nodes,
     warning=warning,
     keys=keys,
     policy="trains",

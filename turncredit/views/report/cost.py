@@ -125,7 +125,7 @@ def _seconds(results: Results) -> dict[str, Spent]:
         "wall": Spent("wall time", "seconds inside all stages", "seconds", "name = 'wall_s'"),
         "cpu": Spent("CPU time", "CPU seconds of all stages", "seconds", "name = 'cpu_s'"),
     }
-    gpus = {stage: number for stage in stages() if (number := results.experiment.gpus(stage))}
+    gpus = {stage: number for stage in stages() if (number := results.experiment.all_gpus(stage))}
     if gpus:
         meaning = "seconds of the stages that ask for GPUs, times their number (config: resources)"
         condition = f"name = 'wall_s' AND stage IN ({', '.join(quoted(stage) for stage in sorted(gpus))})"
