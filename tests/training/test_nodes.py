@@ -5,11 +5,13 @@ That they train as one process does is in test_fsdp.py; two nodes of a real Slur
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.pipeline.processes import alive, wait_for
 from tests.training import second_node
 from tests.training.second_node import MET
 from turncredit.errors import UserError
+from turncredit.training import processes
 from turncredit.training.processes import SAID, ProcessFailed, launched
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,17 @@ def test_what_fails_on_one_node_ends_both_soon_and_is_said(monkeypatch, met, fun
     assert time.time() - met.stat().st_mtime < SOON
     assert (type(error), str(error)) == (type(said), str(said))
     assert second.returncode == status
+
+
+@pytest.mark.parametrize("looks", range(6))
+def test_a_process_that_dies_between_two_looks_is_noticed(monkeypatch, looks):
+    """It lives for so many looks at its exit status."""
+    left = iter([None] * looks)
+    dying = type("Dying", (), {"exitcode": property(lambda _: next(left, -signal.SIGKILL)), "sentinel": 0})
+    monkeypatch.setattr(processes, "wait", lambda *_: None)
+    monkeypatch.setattr(processes, "_processes", lambda *_: nullcontext(([dying()], multiprocessing.SimpleQueue())))
+    with pytest.raises(ProcessFailed, match="a process that trains was killed"):
+        launched(1, len)
 
 
 def test_if_the_first_node_is_lost_the_second_ends(met):

@@ -130,15 +130,17 @@ def _result(
         return None
     with _processes(node, processes, function, arguments) as (team, results):
         result = None
-        while living := [one.sentinel for one in team if one.exitcode is None]:
-            wait(living, LOOK_EVERY)
-            if not results.empty():
+        while True:
+            living = [one.sentinel for one in team if one.exitcode is None]
+            if not results.empty():  # before the first process can end
                 result = results.get()
             failed = any(one.exitcode for one in team) or any(program.poll() for program in others.values())
             if failed or store.check([RAISED]) or store.check([KILLED]):
                 _say_of_killed(node, store, team)
                 return None
-    return (result if results.empty() else results.get(),)
+            if not living:
+                return (result,)
+            wait(living, LOOK_EVERY)
 
 
 def _check_gpus(node: Node, processes: int) -> None:
