@@ -238,6 +238,11 @@ def test_what_is_said_to_run_elsewhere_stands_on_a_page() -> None:
     assert sum(len(shown_here(page)) for page in SHOWING) >= 35
 
 
+@pytest.mark.parametrize("page", PAGES, ids=pages.name)
+def test_a_page_calls_programs_by_their_names_as_in_an_activated_environment(page: Path) -> None:
+    assert re.findall(r"\.venv/bin/(?!activate)\S*", page.read_text(encoding="utf-8")) == []
+
+
 def test_a_documented_python_command_names_a_script_or_a_module_that_exists() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:benchmarks|tests|turncredit)[\w.]*)", text)}
