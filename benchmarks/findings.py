@@ -31,7 +31,7 @@ PREDICTORS = ROOT / "benchmarks/methods/predictors.csv"
 LEADERBOARD = ROOT / "docs/leaderboard.md"
 FOLDER = ROOT / "docs/images"
 
-#: Okabe and Ito's colours (2008) with brown for their yellow, and a marker each, so that nothing depends on colour alone.
+#: Okabe and Ito's colours (2008), brown for their yellow. Each has a marker: nothing depends on colour alone.
 LOOKS = [
     ("#0072b2", "o"),
     ("#d55e00", "s"),
