@@ -1,7 +1,7 @@
 """Agents that replace their context, against the append-only one and against reading every context from its start.
 
-    python benchmarks/rollout/contexts.py               prints its part of RESULTS.md
-    python benchmarks/rollout/contexts.py --games 4 --repeats 1          a short look
+    python -m benchmarks.rollout.contexts               prints its part of RESULTS.md
+    python -m benchmarks.rollout.contexts --games 4 --repeats 1          a short look
 
 A briefly trained policy plays a round once. Its actions are then played again through each agent, with the same
 responses for all: the model is made to sample them, at the cost of sampling. So agents differ in nothing but their
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,6 @@ from typing import Any
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
@@ -34,17 +32,15 @@ from benchmarks import small_world
 from benchmarks.rollout import folding
 from turncredit.config import AgentSlice
 from turncredit.data import tables
-from turncredit.data.seeding import derive_seed
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines import lockstep
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, draw
 from turncredit.rollouts.play import ActiveRollout, Played, Player, Start
-from turncredit.rollouts.rollout import round_tasks
 from turncredit.rollouts.tasks import Games
 
-GROUP = 8
 FOLDING = str(Path(folding.__file__).resolve())
 #: Name, the agent's name for the configuration, its settings.
 AGENTS = {
@@ -92,20 +88,10 @@ def scripted(responses: dict[str, list[list[int]]]) -> Iterator[None]:
         yield
 
 
-def starts(games: Games, count: int) -> list[Start]:
-    """The first round's rollouts of `count` games."""
-    rows = [games.rows[number] for number in round_tasks(len(games), count, 0, 1)]
-    return [
-        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(0, "rollout", 1, row["task_id"], copy))
-        for row in rows
-        for copy in range(GROUP)
-    ]
-
-
 def played_once(plan: Plan, games: Games, chosen: list[Start]) -> list[Played]:
     """The round that the policy plays of its own."""
-    policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
-    return Player(policy, plan.agent, games, len(chosen)).play(chosen, temperature=1.0)
+    policy = OpenPolicy(plan.sft_policy(JobKeys()), dtype="float32")
+    return Player(policy, plan.agent(JobKeys()), games, len(chosen)).play(chosen, temperature=1.0)
 
 
 def scripts(rounds: list[Played], encode: Any, eos_id: int) -> Scripts:
@@ -192,9 +178,9 @@ def main(games: int = 16, repeats: int = 3, size: str = "0.14 M") -> None:
         plan = small_world.make(experiment, Path(folder))
         table = tables.read(plan.layout.path("tasks", split="train"), "tasks")
         all_games = Games(plan.env, table)
-        chosen = starts(all_games, games)
+        chosen = small_world.starts(all_games, games)
         rounds = played_once(plan, all_games, chosen)
-        policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
+        policy = OpenPolicy(plan.sft_policy(JobKeys()), dtype="float32")
         by_kind = scripts(rounds, policy.tokenizer.encode, policy.tokenizer.eos_id)
         turns = sum(len(rollout.turns) for rollout in rounds)
         print(
