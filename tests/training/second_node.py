@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from turncredit.errors import UserError
+from turncredit.errors import WrongResult
 from turncredit.training.processes import Node, joined
 
 MET = "TURNCREDIT_TEST_MET"
@@ -51,7 +51,7 @@ def raises_on_the_second(team):
 def refuses_on_the_second(team):
     meet(team)
     if not team.leads:
-        raise UserError("lower the learning rate")
+        raise WrongResult("lower the learning rate")
     team.all_of("waits")
 
 

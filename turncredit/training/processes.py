@@ -216,8 +216,9 @@ def _process(
 
 def _raised(store: dist.TCPStore, error: Exception, text: str) -> None:
     """Write an error into the store. The first one stays: when a process ends, others lose their connections to it."""
+    kind = next((one for one in (OutOfTime, UserError) if isinstance(error, one)), ProcessFailed)
     with suppress(dist.DistError):  # the first node is gone
-        store.compare_set(RAISED, "", json.dumps([type(error).__name__, text]))
+        store.compare_set(RAISED, "", json.dumps([kind.__name__, text]))
 
 
 def _say_of_killed(node: Node, store: dist.TCPStore, team: Sequence[Any]) -> None:
@@ -259,7 +260,6 @@ def _error(store: dist.TCPStore, statuses: Mapping[str, int]) -> Exception:
             return ProcessFailed(f"on node {name}: the program that trains has ended (exit status {status})")
     if store.check([RAISED]):
         kind, text = json.loads(store.get(RAISED))
-        errors = {UserError.__name__: UserError, OutOfTime.__name__: OutOfTime}
-        return errors.get(kind, ProcessFailed)(text)
+        return {one.__name__: one for one in (OutOfTime, UserError, ProcessFailed)}[kind](text)
     where = next((f"on node {name}: " for name, status in statuses.items() if status), "")
     return ProcessFailed(f"{where}a process that trains has ended without a word")
