@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from turncredit.data import provenance
 from turncredit.pipeline.job import Job, Store
 
 if TYPE_CHECKING:
@@ -24,7 +25,17 @@ def with_team(job: Job, run: Callable[[Job, Team], Metrics]) -> Metrics:
 
     # The others read policies from their folders, and the first of them is on the GPU that this process may have used.
     job.store.release()
-    metrics = launched(job.config.train_gpus, run, replace(job, store=Store()))
+    alone = replace(job, store=Store())
+    metrics, hashes = launched(job.config.train_gpus, _knowing, provenance.known_hashes, run, alone)
+    provenance.known_hashes.update(hashes)
     for path in job.output.values():
         job.store.changed(path)
     return metrics
+
+
+def _knowing(
+    hashes: dict[tuple[int, ...], str], run: Callable[[Job, Team], Metrics], job: Job, team: Team
+) -> tuple[Metrics, dict[tuple[int, ...], str]]:
+    """`run` in a process that knows these hashes of files, and all that it knows afterwards."""
+    provenance.known_hashes.update(hashes)
+    return run(job, team), provenance.known_hashes
