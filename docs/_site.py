@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,13 +20,14 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)(?=[)#])")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages outside docs/, and every file that some page links to."""
+    """Add the pages outside docs/, and every file that some page links to, which the navigation need not list."""
     outside = [posixpath.normpath(Path(ROOT, page).relative_to(ROOT).as_posix()) for page in PAGES]
     inside = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
     linked = [target for page in (*outside, *inside) for target in _targets(page, (ROOT / page).read_text())]
     for path in dict.fromkeys([*outside, *linked]):
         if not path.startswith("docs/") and (ROOT / path).is_file():
-            files.append(File.generated(config, _uri(path), abs_src_path=str(ROOT / path)))
+            level = InclusionLevel.UNDEFINED if path in outside else InclusionLevel.NOT_IN_NAV
+            files.append(File.generated(config, _uri(path), abs_src_path=str(ROOT / path), inclusion=level))
     return files
 
 
