@@ -241,8 +241,7 @@ bench: $(TEST_READY)
 	newest=$$(ls -td results/*/report 2>/dev/null | head -1) || true
 	newest=$${newest%/report}
 	measure() { echo "== $$*"; $(BIN)/python -m "$$@"; }
-	echo "== benchmarks/judges/run.py"; $(BIN)/python benchmarks/judges/run.py
-	for name in credit learned pipeline rollout tables update view; do measure "benchmarks.$$name.run"; done
+	for name in judges credit learned pipeline rollout tables update view; do measure "benchmarks.$$name.run"; done
 	measure benchmarks.update.memory
 	measure benchmarks.pipeline.plan 50 200
 	measure benchmarks.pipeline.start_cost plan --only "^run"

@@ -31,7 +31,7 @@ PREDICTORS = ROOT / "benchmarks/methods/predictors.csv"
 LEADERBOARD = ROOT / "docs/leaderboard.md"
 FOLDER = ROOT / "docs/images"
 
-#: Okabe and Ito's colours (2008), with a marker each, so that nothing depends on colour alone.
+#: Okabe and Ito's colours (2008), brown for their yellow. Each has a marker: nothing depends on colour alone.
 LOOKS = [
     ("#0072b2", "o"),
     ("#d55e00", "s"),
@@ -40,6 +40,7 @@ LOOKS = [
     ("#e69f00", "v"),
     ("#56b4e9", "P"),
     ("#000000", "X"),
+    ("#8b4513", "<"),
 ]
 STYLE = {
     **SIDEWAYS,

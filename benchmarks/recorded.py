@@ -2,7 +2,7 @@
 
 python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
-python benchmarks/methods/table.py results/methods_recorded final
+python -m benchmarks.methods.table results/methods_recorded final
 python -m benchmarks.recorded withdraw benchmarks/methods/recorded agentprm has_turnrd
 
 A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata

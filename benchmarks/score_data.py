@@ -180,7 +180,7 @@ def pack(results: Sequence[Path], out: Path) -> None:
 
 
 def _parts_of(results: Path) -> Iterator[Packed]:
-    layout, experiment = Layout(results), from_mapping(read_config(results))
+    layout, experiment = Layout(results), read_config(results)
     branched = sorted(layout.find("branches"), key=lambda one: (one.keys["round"], one.keys["seed"]))
     if not branched:
         raise UserError(f"{results}: has no branches.parquet; run `python -m benchmarks.score_data run`")

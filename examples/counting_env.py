@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -23,7 +25,7 @@ class Settings(BaseModel):
 class Counting:
     """One rollout: the right action is the next number. Only `reset`, `step` and `close` must be there."""
 
-    def __init__(self, row: dict, settings: Settings):
+    def __init__(self, row: Mapping[str, Any], settings: Settings):
         self.first, self.last = (NUMBERS.index(word) for word in row["game"].split())
         self.horizon = settings.horizon
 
@@ -56,7 +58,8 @@ class Counting:
 class Expert:
     """Says the number after the last one that it has seen."""
 
-    def __init__(self, env: Counting, rng: random.Random): ...
+    def __init__(self, env: Counting, rng: random.Random):
+        self.at = 0
 
     def observe(self, observation: str, action: str | None = None) -> None:
         word = observation.rsplit(maxsplit=1)[-1]

@@ -1,7 +1,7 @@
 """An example of your own method: flat GRPO plus a bonus for turns whose observation is new in the rollout.
 
-Run it beside flat GRPO:   .venv/bin/snakemake --cores all --configfile config/novelty.yaml
-Or on any table of turns:  .venv/bin/turncredit credit --method examples/novelty.py --turns TURNS --out CREDITS
+Run it beside flat GRPO:   snakemake --cores all --configfile config/novelty.yaml
+Or on any table of turns:  turncredit credit --method examples/novelty.py --turns TURNS --out CREDITS
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An example of your own agent: it writes a note with every action, and keeps only its notes of the past.
 
-Run it:   .venv/bin/snakemake --cores all --configfile config/own_agent.yaml
+Run it:   snakemake --cores all --configfile config/own_agent.yaml
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from snakemake.jobs import Job
@@ -136,12 +137,16 @@ def asked_by(job):
 
 #: With Slurm, what ends the wait for lost jobs, once jobs are submitted.
 LOST = []
+#: When this Snakemake began, which counts the attempts of each job from one.
+BEGAN = time.time()
 
 
 def restart_times(job):
     """How often Snakemake tries a job again: depends on how its last attempt ended."""
     preemptions = sum(lost.preemptions(job) for lost in LOST)
-    return retries.attempts_more(job, str(PLAN.layout.root), preemptions=preemptions)
+    return retries.attempts_more(
+        job, str(PLAN.layout.root), preemptions=preemptions, since=BEGAN
+    )
 
 
 onstart:

@@ -115,7 +115,7 @@ def dies_at_rename(number: int, *, after: bool) -> Callable[[], None]:
             if mine:
                 die()
 
-        os.replace = replace
+        os.replace = replace  # type: ignore[assignment]
 
     return install
 
@@ -124,9 +124,9 @@ def dies_in_write(number: int) -> Callable[[], None]:
     """A fault: of the `number`th table (from 0) half the bytes are written, then the process is killed."""
 
     def install() -> None:
-        from turncredit.data import tables
+        import pyarrow.parquet as pq
 
-        write, count = tables.pq.write_table, iter(range(10**9))
+        write, count = pq.write_table, iter(range(10**9))
 
         def write_table(table: Any, where: Any, **more: Any) -> None:
             write(table, where, **more)
@@ -134,7 +134,7 @@ def dies_in_write(number: int) -> Callable[[], None]:
                 os.truncate(where, Path(where).stat().st_size // 2)
                 die()
 
-        tables.pq.write_table = write_table
+        pq.write_table = write_table
 
     return install
 

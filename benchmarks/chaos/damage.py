@@ -8,6 +8,7 @@ what was written, whether a job would have noticed or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def of_artifacts(baseline: Baseline, rng: np.random.Generator, *, flips: int, tr
                 yield flipped(baseline, name, path, at, int(rng.integers(8)))
             else:
                 cut = int(rng.integers(size))
-                yield damaged(baseline, name, path, f"cut to {cut} bytes", lambda file, cut=cut: truncate(file, cut))
+                yield damaged(baseline, name, path, f"cut to {cut} bytes", partial(truncate, size=cut))
 
 
 def truncate(path: Path, size: int) -> None:
@@ -90,7 +91,7 @@ def damaged(baseline: Baseline, kind: str, path: Path, when: str, damage: Callab
         names = [str(file), str(folder / owner.relative_to(baseline.folder))]
         lines = []
         for reader in readers:
-            ended = children.run(lambda reader=reader: world.perform(plan, [reader]))
+            ended = children.run(partial(world.perform, plan, [reader]))
             verdict = judge_reader(baseline, folder, reader, ended, names)
             if verdict.outcome == "SILENT":
                 return verdict

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -59,6 +60,10 @@ def columns_read(loops: Callable[[list[dict]], list[float]], rows: list[dict]) -
     return sorted(_Asked.asked)
 
 
+def _by_rows(loops: Callable[[list[dict]], list[float]], table: pa.Table) -> list[float]:
+    return loops(table.to_pylist())
+
+
 def against_loops() -> dict[str, dict[str, str]]:
     """Milliseconds of each method and of its plain loops, and their ratio, at 128 rollouts x 50 turns."""
     rows = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
@@ -67,9 +72,9 @@ def against_loops() -> dict[str, dict[str, str]]:
     costs = {}
     for name, loops in reference.METHODS.items():
         method = METHODS[name]
-        mine = median_ms(lambda method=method: compute(table, method, side), 9)
-        columns = columns_read(loops, rows)
-        plain = median_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
+        mine = median_ms(partial(compute, table, method, side), 9)
+        read = whole.select(columns_read(loops, rows))
+        plain = median_ms(partial(_by_rows, loops, read), 3)
         costs[name] = {"library_ms": f"{mine:.1f}", "python_ms": f"{plain:.0f}", "times_faster": f"{plain / mine:.0f}"}
         print(name, costs[name], file=sys.stderr)
     return costs
@@ -94,7 +99,7 @@ def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
 def one_size(turns: int) -> dict[str, float]:
     """Milliseconds of each method at this size, and the process's peak memory in MB; run in a process of its own."""
     table, side = repeated(turns)
-    costs = {name: median_ms(lambda method=method: compute(table, method, side), 3) for name, method in METHODS.items()}
+    costs = {name: median_ms(partial(compute, table, method, side), 3) for name, method in METHODS.items()}
     costs["peak memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return costs
 

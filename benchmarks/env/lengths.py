@@ -19,6 +19,7 @@ import yaml
 
 from turncredit import envs
 from turncredit.envs.environment import Lengths
+from turncredit.errors import UserError
 
 GAMES, NOISE = 12, 0.3
 #: Of each built-in environment that needs no files: name, settings, split.
@@ -32,9 +33,11 @@ def measured(
 ) -> Lengths:
     """Mean tokens, counted by `count`, of the texts of `games` games of an environment."""
     environment = envs.load(name)
+    if environment.open_task is None or environment.expert is None or not environment.acts_at_random:
+        raise UserError(f"{name} has no expert or no random actions: nothing plays its games")
     own = environment.Settings.model_validate(settings)
-    make = environment.make_tasks
-    rows = make(split, games, 0, own) if make else environment.read_tasks(split, own)[:games]
+    make, read = environment.make_tasks, environment.read_tasks
+    rows = make(split, games, 0, own) if make else read(split, own)[:games] if read else ()
     rng = np.random.default_rng(0)
     sizes: dict[str, list[int]] = {key: [] for key in ("goal", "first", "observation", "action", "admissible")}
     for row in rows:
@@ -48,7 +51,7 @@ def measured(
         while not done:
             choices = list(env.admissible()) if "admissible" in environment.capabilities else []
             sizes["admissible"].append(count(", ".join(choices)))
-            action = environment.random_command(env, rng) if rng.random() < NOISE else expert.act()
+            action = environment.random_action(env, rng) if rng.random() < NOISE else expert.act()
             step = env.step(action)
             expert.observe(step.observation, action)
             sizes["action"].append(count(action))

@@ -50,15 +50,18 @@ def install_wheel(folder: Path) -> Installed:
     """Build the wheel of this checkout and install it with pip, and what it requires, into an empty environment."""
     source, python = folder / "source", folder / "venv/bin/python"
     shutil.copytree(ROOT, source, ignore=NO_SOURCE)
-    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source]
-    subprocess.run(wheel, env=without_paths(), check=True)
+    run_pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source)
     venv.create(folder / "venv", with_pip=False)
     started = time.monotonic()
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", next(folder.glob("*.whl"))]
-    subprocess.run(pip, env=without_paths(), check=True)
+    run_pip("--python", python, "install", "-q", next(folder.glob("*.whl")))
     seconds = time.monotonic() - started
     packages = next((folder / "venv/lib").glob("python*/site-packages"))
     return Installed(python, sizes(packages), sum(sizes(packages, "*.pyc").values()), seconds)
+
+
+def run_pip(*arguments: str | Path) -> None:
+    """Run pip with these arguments, without the paths of this environment."""
+    subprocess.run([sys.executable, "-m", "pip", *arguments], env=without_paths(), check=True)
 
 
 def sizes(packages: Path, pattern: str = "*") -> dict[str, float]:

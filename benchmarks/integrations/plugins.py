@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +54,11 @@ def verl() -> None:
 
     print(f"| verl | its GRPO | {milliseconds(lambda: run(AdvantageEstimator.GRPO, '')):.1f} |")
     for method in ("flat_grpo", "step_grpo"):
-        print(f"| verl | turncredit, {method} | {milliseconds(lambda method=method: run('turncredit', method)):.1f} |")
+        print(f"| verl | turncredit, {method} | {milliseconds(partial(run, 'turncredit', method)):.1f} |")
+
+
+def _copied(output: dict, *_: Any) -> dict:
+    return dict(output)
 
 
 def trl() -> None:
@@ -76,8 +81,8 @@ def trl() -> None:
         trainer.__dict__.update(model=SimpleNamespace(training=True), accelerator=SimpleNamespace(process_index=0))
         trainer.__dict__.update(state=SimpleNamespace(global_step=0), _logs={"advantages": [0.0] * ROLLOUTS})
         trainer._scored = ([{}] * ROLLOUTS, [LENGTH] * ROLLOUTS, reward_B)
-        GRPOTrainer._generate_and_score_completions = lambda *_, output=output: dict(output)
-        taken = milliseconds(lambda trainer=trainer: trainer._generate_and_score_completions([]))
+        GRPOTrainer._generate_and_score_completions = partial(_copied, output)  # type: ignore[method-assign]
+        taken = milliseconds(partial(trainer._generate_and_score_completions, []))
         print(f"| TRL | added by CreditGRPOTrainer, {method} | {taken:.1f} |")
 
 

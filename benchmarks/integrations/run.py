@@ -17,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -34,7 +35,7 @@ def verifiers(rng: random.Random, number: int) -> dict:
     for place in range(40):
         sampled, count = bool(place % 2), 30 if place % 2 else 60
         message = {"role": "assistant" if sampled else "user", "content": words(rng, count)}
-        node = {"parent": place - 1 if place else None, "message": message, "sampled": sampled}
+        node: dict[str, Any] = {"parent": place - 1 if place else None, "message": message, "sampled": sampled}
         node |= {"token_ids": rng.choices(range(150_000), k=count), "mask": [sampled] * count, "timestamp": 1.7e9}
         nodes.append(node | {"logprobs": [round(-rng.random(), 4) for _ in range(count * sampled)]})
     trace = {"version": 1, "id": f"t{number}", "nodes": nodes, "rewards": {"r": {"score": 1.0, "weight": 1.0}}}
@@ -57,7 +58,8 @@ def chat(rng: random.Random, number: int) -> dict:
 
 def calls(rng: random.Random, number: int) -> dict:
     """A run of tau-bench: 20 turns, each a tool call, and its result."""
-    said = [{"role": "system", "content": words(rng, 400)}, {"role": "user", "content": words(rng, 30)}]
+    said: list[dict[str, Any]] = [{"role": "system", "content": words(rng, 400)}]
+    said.append({"role": "user", "content": words(rng, 30)})
     for place in range(20):
         arguments = json.dumps({"item": words(rng, 2), "amount": place})
         call = {"id": f"c{place}", "type": "function", "function": {"name": "change", "arguments": arguments}}

@@ -1,6 +1,6 @@
 """Household rollouts of uneven quality, for benchmarks and for the calibration set: expert, noise, loops, forgetting.
 
-    python benchmarks/judges/play.py --rollouts 40 --seed 0 --out turns.parquet
+    python -m benchmarks.judges.play --rollouts 40 --seed 0 --out turns.parquet
 
 Writes the columns a judge reads, and `family` and `success` for whoever compares labels afterwards.
 """

@@ -1,4 +1,4 @@
-"""The three numbers of the judges, as a Markdown table: python benchmarks/judges/run.py
+"""The three numbers of the judges, as a Markdown table: python -m benchmarks.judges.run
 
 1. Rule judge: at least 20,000 turns per second.
 2. A second labelling of the same 10,000 turns from the cache: under 2 s, and no request.
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from play import rollouts
 
+from benchmarks.judges.play import rollouts
 from turncredit.config.judge import JudgeConfig
 from turncredit.envs.household import Settings
 from turncredit.judges.label import label_turns

@@ -1,4 +1,4 @@
-"""What iStar's reward model pulls the policy to: python benchmarks/methods/istar.py RESULTS [--method istar_tenth]
+"""What iStar's reward model pulls the policy to: python -m benchmarks.methods.istar RESULTS [--method istar_tenth]
 
 Prints a Markdown table for some rounds of the runs of `istar`, or of a variant: the share of the advantage's variance
 that is the turn term's, the term's correlation with the turn's number, and how well the reward model plays if it is

@@ -1,8 +1,8 @@
 """Final success of methods, and paired differences of two, which the report's tables give only against flat GRPO.
 
-python benchmarks/methods/pairs.py results/methods hcapo:gigpo mgr:mgr_across_turns
-python benchmarks/methods/pairs.py --rounds 2,3 results/methods turn_value turn_value:flat_grpo
-python benchmarks/methods/pairs.py results/methods
+python -m benchmarks.methods.pairs results/methods hcapo:gigpo mgr:mgr_across_turns
+python -m benchmarks.methods.pairs --rounds 2,3 results/methods turn_value turn_value:flat_grpo
+python -m benchmarks.methods.pairs results/methods
 
 A line for each method or pair: success, or the first minus the second in points, with 95% over seeds and games; of a
 pair p, two-sided and not corrected, and the difference of each seed. Without names: every method against flat GRPO as a

@@ -27,8 +27,8 @@ FIRST = "household 1"
 def gains(results: Results) -> dict[str, Estimate]:
     """Each method's gain over flat GRPO: this experiment's where it trained the method, else the recorded one."""
     recorded = {
-        method: Estimate(*(number / 100 for number in gain), float("nan"), 0, 0, 0, "seeds and games")
-        for method, gain in worth.gains()[FIRST].items()
+        method: Estimate(value / 100, low / 100, high / 100, float("nan"), 0, 0, 0, "seeds and games")
+        for method, (value, low, high) in worth.gains()[FIRST].items()
         if method != BASELINE
     }
     trained = {method: paired(results, method, BASELINE) for method in results.methods if method != BASELINE}

@@ -1,7 +1,7 @@
-"""The report's tables as Markdown, for RESULTS.md: python benchmarks/methods/table.py RESULTS [TABLE ...]
+"""The report's tables as Markdown, for RESULTS.md: python -m benchmarks.methods.table RESULTS [TABLE ...]
 
 snakemake --configfile config/methods.yaml
-python benchmarks/methods/table.py results/methods final time fidelity
+python -m benchmarks.methods.table results/methods final time fidelity
 
 Sizes and intervals come before p; p is corrected over families of methods (docs/report.md). What it says of all methods
 together stands above the final table.

@@ -1,10 +1,10 @@
 """The cost of planning: `snakemake -n` of experiments of many runs, next to bare workflows of the same or fewer jobs.
 
-python benchmarks/pipeline/plan.py 50 200 [--before FOLDER]
+python -m benchmarks.pipeline.plan 50 200 [--before FOLDER]
 
 CPU seconds of the process, so that other work on the machine matters little. A bare workflow has the jobs and files and
 nothing else: no configuration, parameters, resources, messages, logs or scripts. It measures Snakemake's own cost per
-job, without garbage collection while planning, as in rules/planning.smk. FOLDER is a checkout to compare with; its
+job, without garbage collection while planning, as in rules/common.smk. FOLDER is a checkout to compare with; its
 library is not used, only its Snakefile and rules.
 """
 
@@ -72,6 +72,14 @@ rule evals:
 """ + "".join(rules)
 
 
+def total_jobs(stdout: str) -> int:
+    """The number of jobs that Snakemake's table of jobs adds up to."""
+    match = re.search(r"^total\s+(\d+)$", stdout, re.MULTILINE)
+    if match is None:
+        raise ValueError(f"no table of jobs in Snakemake's output:\n{stdout[-3000:]}")
+    return int(match[1])
+
+
 def planned(folder: Path, *arguments: str) -> tuple[int, float]:
     """(jobs, CPU seconds) of a dry run in `folder`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -84,8 +92,7 @@ def planned(folder: Path, *arguments: str) -> tuple[int, float]:
         check=True,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    jobs = int(re.search(r"^total\s+(\d+)$", run.stdout, re.MULTILINE)[1])
-    return jobs, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return total_jobs(run.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def many(runs: int) -> dict:
@@ -124,7 +131,7 @@ def main() -> None:
     """Measure experiments of the numbers of runs given on the command line, and print a table."""
     counts, _, before = " ".join(sys.argv[1:]).partition("--before")
     print("# Planning large experiments\n")
-    print(f"`python benchmarks/pipeline/plan.py {counts.strip()}`, Snakemake {version('snakemake')}, Python")
+    print(f"`python -m benchmarks.pipeline.plan {counts.strip()}`, Snakemake {version('snakemake')}, Python")
     print(f"{platform.python_version()}, {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start.")
     print(f"CPU seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds {EVALUATED}.\n")
     print("| runs | what | jobs | seconds | ms a job |\n|---|---|---|---|---|")

@@ -1,6 +1,6 @@
 """The cost of starting a job, warm and plain, and of planning a run; what is imported. Prints Markdown tables.
 
-python benchmarks/pipeline/run.py
+python -m benchmarks.pipeline.run
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMMANDS = {
 
 def imports_of(stage: str) -> str:
     """A job's imports before its work begins: those of the script, of the stage's module, and inside its functions."""
-    source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text(encoding="utf-8")
+    source = (ROOT / "turncredit" / "pipeline" / "stages" / f"{stage}.py").read_text(encoding="utf-8")
     lines = re.findall(r"^ +(from turncredit\S* import .*)$", source, re.MULTILINE)
     return "\n".join(["import turncredit.pipeline.job_script", f"import turncredit.pipeline.stages.{stage}", *lines])
 
@@ -71,12 +71,9 @@ def imported(code: str) -> tuple[float, int, str]:
 def print_imports() -> None:
     """Print the table of imports: commands, then jobs by name."""
     codes = COMMANDS | {f"job `{stage}`": imports_of(stage) for stage in sorted(stages())}
-    print(
-        "\n## Imports\n\nCPU seconds of the imports of a fresh process, least of three. With the launcher a local run"
-    )
-    print("pays for most of them once, in its one server; jobs fork from it, except the plain processes of")
-    print(f"{', '.join(f'`{stage}`' for stage in launch.PLAIN)}. Shares are of the time that Python measures")
-    print("(`-X importtime`).\n")
+    print("\n## Imports\n")
+    print("CPU seconds of the imports of a fresh process, least of three. With the launcher a local run")
+    print("pays for most of them once, in its one server, from which jobs fork. Shares are of `-X importtime`.\n")
     print("| process | CPU s | modules | most of it |\n|---|---|---|---|")
     for name, code in codes.items():
         used, modules, most = imported(code)
@@ -127,7 +124,7 @@ def main() -> None:
             )
             rows.append((f"the same, forked by the launcher ({stage})", seconds(command, shell, 20)))
     rows.append(("`snakemake -n` of the default experiment, CPU seconds", min(dry_run() for _ in range(3))))
-    print("# Starting jobs\n\n`python benchmarks/pipeline/run.py`, ", end="")
+    print("# Starting jobs\n\n`python -m benchmarks.pipeline.run`, ", end="")
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, ", end="")
     print(f"load {os.getloadavg()[0]:.1f} at the end. Medians.\n")
     print("| what | seconds |\n|---|---|")

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import yaml
 
-from benchmarks.pipeline.plan import EVALUATED, ROUNDS, SEEDS, many
+from benchmarks.pipeline.plan import EVALUATED, ROUNDS, SEEDS, many, total_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 1000
@@ -72,7 +72,7 @@ def run(command: list[str], folder: Path) -> Cost:
     if not group:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(wall, cpu, int(re.search(r"^total\s+(\d+)$", done.stdout, re.MULTILINE)[1]))
+    return Cost(wall, cpu, total_jobs(done.stdout))
 
 
 @contextmanager

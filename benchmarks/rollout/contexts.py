@@ -1,7 +1,7 @@
 """Agents that replace their context, against the append-only one and against reading every context from its start.
 
-    python benchmarks/rollout/contexts.py               prints its part of RESULTS.md
-    python benchmarks/rollout/contexts.py --games 4 --repeats 1          a short look
+    python -m benchmarks.rollout.contexts               prints its part of RESULTS.md
+    python -m benchmarks.rollout.contexts --games 4 --repeats 1          a short look
 
 A briefly trained policy plays a round once. Its actions are then played again through each agent, with the same
 responses for all: the model is made to sample them, at the cost of sampling. So agents differ in nothing but their
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,6 @@ from typing import Any
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
@@ -35,6 +33,7 @@ from benchmarks.rollout import folding
 from turncredit.config import AgentSlice
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines import lockstep
 from turncredit.policy.engines.lockstep import Lockstep
@@ -105,7 +104,7 @@ def starts(games: Games, count: int) -> list[Start]:
 def played_once(plan: Plan, games: Games, chosen: list[Start]) -> list[Played]:
     """The round that the policy plays of its own."""
     policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
-    return Player(policy, plan.agent, games, len(chosen)).play(chosen, temperature=1.0)
+    return Player(policy, plan.agent(JobKeys()), games, len(chosen)).play(chosen, temperature=1.0)
 
 
 def scripts(rounds: list[Played], encode: Any, eos_id: int) -> Scripts:

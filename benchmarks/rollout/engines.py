@@ -1,6 +1,6 @@
 """One engine in its own process: plays the same rollouts on each request, and reports the time.
 
-Started by run.py as `engines.py NAME SIZE FOLDER GAMES`; reads a line for each repetition, answers with a line of JSON.
+`run.py` starts it with NAME SIZE FOLDER GAMES. It reads a line for each repetition, answers with a line of JSON.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 

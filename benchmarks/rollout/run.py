@@ -1,7 +1,7 @@
 """Rollouts side by side: the lockstep engine, transformers' `generate`, one process and two.
 
     python -m benchmarks.rollout.run                                     about four minutes on a quiet machine
-    python benchmarks/rollout/run.py --sizes "0.14 M" --repeats 1          a short look
+    python -m benchmarks.rollout.run --sizes "0.14 M" --repeats 1          a short look
 
 Every engine has its own process with one thread, and all take turns in every repetition. Times are wall times and
 include loading the policy and the environment.
@@ -17,8 +17,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import transformers
@@ -43,32 +41,34 @@ class Engine:
 
     def __init__(self, name: str, size: str, folder: Path, games: int):
         self.name = name
-        script = Path(__file__).with_name("engines.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(script), name, size, str(folder), str(games)],
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.rollout.engines", name, size, str(folder), str(games)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._requests, self._answers = process, process.stdin, process.stdout
         self._answer()
 
     def _answer(self) -> str:
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if not line:
-            sys.exit(f"the engine '{self.name}' ended; python benchmarks/rollout/engines.py shows why")
+            sys.exit(f"the engine '{self.name}' ended; python -m benchmarks.rollout.engines shows why")
         return line
 
     def ask(self) -> dict[str, float]:
         """One repetition."""
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._requests.write("\n")
+        self._requests.flush()
         return json.loads(self._answer())
 
     def end(self) -> None:
         """Let the process end."""
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait()
 
 
@@ -120,7 +120,7 @@ def where_time_goes(sizes: list[str], folders: dict[str, Path], repeats: int) ->
 
 def main(sizes: list[str] = list(small_world.SIZES), repeats: int = 5) -> None:  # noqa: B006 (typer reads it)
     """Make a small policy of each size, then measure."""
-    print("# Rollouts\n\n`python benchmarks/rollout/run.py`\n")
+    print("# Rollouts\n\n`python -m benchmarks.rollout.run`\n")
     print(
         f"Machine: {os.cpu_count()} x {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start; Python "
         f"{platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}, one thread "

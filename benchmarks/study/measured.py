@@ -102,4 +102,5 @@ def _density(results: Results) -> Density | None:
     parts = [tables.read(one.path, "branches").to_pandas() for one in found]
     tasks = [f"{one.keys['seed']} " + part["group_id"] for one, part in zip(found, parts, strict=True)]
     rows = pd.concat(parts)
-    return density(*(rows[name].to_numpy() for name in _HALVES), pd.concat(tasks).to_numpy())
+    first_N, second_N, error_N = (rows[name].to_numpy() for name in _HALVES)
+    return density(first_N, second_N, error_N, pd.concat(tasks).to_numpy())

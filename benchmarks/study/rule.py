@@ -43,7 +43,9 @@ class Rule(NamedTuple):
     df: int
 
     def band(self, x_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(mean, low, high) of the fitted mean gain at each x. Only of a rule with one intercept."""
+        """(mean, low, high) of the fitted mean gain at each x. Raises ValueError where each world has an intercept."""
+        if self.covariance is None:
+            raise ValueError("the rule has an intercept for each world: it has no band")
         design_N2 = np.stack([np.ones_like(x_N), x_N], axis=1)
         mean_N = design_N2 @ np.array([self.intercept, self.slope])
         error_N = np.sqrt(np.einsum("np,pq,nq->n", design_N2, self.covariance, design_N2))

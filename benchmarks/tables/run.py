@@ -1,7 +1,7 @@
 """Time reading, joining and writing a million turns through `turncredit.data.tables`. Prints a Markdown table.
 
-    python benchmarks/tables/run.py
-    python benchmarks/tables/run.py --turns 100000
+    python -m benchmarks.tables.run
+    python -m benchmarks.tables.run --turns 100000
 
 The turns are synthetic, with the sizes of the household's: 20 per rollout, 8 rollouts per group, texts that repeat,
 prompts of 60 tokens at first and 16 later. Each line is a separate process. Seconds are of the work alone; memory is
@@ -200,8 +200,9 @@ def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
 
 def held(name: str) -> float:
     """MB that this process holds: `VmRSS` now, `VmHWM` at its peak."""
-    match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
-    return int(match[1]) / 1024
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (kilobytes,) = re.findall(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+    return int(kilobytes) / 1024
 
 
 def one(what: str, folder: Path, turns: int) -> dict[str, float]:
@@ -218,7 +219,7 @@ def main(
     turns: int = 1_000_000, only: Annotated[str, typer.Option(hidden=True)] = "", folder: Path | None = None
 ) -> None:
     """Measure, one process each, and print a table."""
-    if only:
+    if only and folder:
         print(json.dumps(one(only, folder, turns)))
         return
     with tempfile.TemporaryDirectory() as name:
@@ -228,12 +229,22 @@ def main(
             tables.write(shuffled, Path(name) / f"{side}-shuffled.parquet", side, provenance.record("label"))
         results = {}
         for what in TARGETS:
-            command = [sys.executable, __file__, "--turns", str(turns), "--only", what, "--folder", name]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.tables.run",
+                "--turns",
+                str(turns),
+                "--only",
+                what,
+                "--folder",
+                name,
+            ]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             results[what] = json.loads(run.stdout)
         size = (Path(name) / "turns.parquet").stat().st_size / 2**20
     print("# Tables of a million turns\n")
-    print("`python benchmarks/tables/run.py`, ", end="")
+    print("`python -m benchmarks.tables.run`, ", end="")
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, pyarrow {pa.__version__}, ",
         end="",

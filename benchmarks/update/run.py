@@ -16,6 +16,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
@@ -33,6 +34,7 @@ from turncredit.data import tables
 from turncredit.pipeline.job import JobKeys
 from turncredit.policy import models
 from turncredit.training import sequences as token_sequences
+from turncredit.training.optimizers import Optimizers
 from turncredit.training.sequences import TokenSequence, batches, sequences_of
 from turncredit.training.team import Team
 from turncredit.training.update import Objective, minibatch_step
@@ -42,8 +44,10 @@ PASSES = (4096, 8192, 16384)  # padded tokens of a pass of TRL's
 PAD = 0
 
 
-class Looks:
+class Looks(Optimizers):
     """An optimiser that changes nothing."""
+
+    def __init__(self) -> None: ...
 
     def step(self, max_grad_norm: float) -> float:
         """Nothing."""
@@ -192,8 +196,8 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
         with patch.object(token_sequences, "states_at", read_whole):
             return ours(model, sequences, advantages, tokens_per_pass)
 
-    calls = {
-        f"TRL, one row a turn, {count} a pass": lambda c=count: trls(trainer, model, passes[c]) for count in PASSES
+    calls: dict[str, Callable[[], float]] = {
+        f"TRL, one row a turn, {count} a pass": partial(trls, trainer, model, passes[count]) for count in PASSES
     }
     calls["ours, whole last layer"] = whole_layer
     calls["ours"] = lambda: ours(model, sequences, advantages, tokens_per_pass)

@@ -95,7 +95,7 @@ def make(root: Path, rounds: int) -> tuple[int, int]:
     for method, seed in experiment.runs():
         for round_ in range(1, rounds + 1):
             policy = sampled_by(experiment, method, round_)
-            keys = {"policy": policy, "method": method, "seed": seed, "round": round_}
+            keys: dict[str, str | int | None] = {"policy": policy, "method": method, "seed": seed, "round": round_}
             number = (round_ + 7 * seed) % WRITTEN
             total += sizes[number] if link(sources[number] / "turns.parquet", layout.path("turns", keys)) else 0
             link(sources[number] / f"{method}.parquet", layout.path("credits", keys))

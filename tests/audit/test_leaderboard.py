@@ -80,7 +80,7 @@ def published() -> dict[str, dict[str, tuple[float, ...]]]:
         ("household 3", third),
         *(
             (world, worlds.partition(f"## {world}\n")[2].partition("\n## ")[0])
-            for world in ("WebShop", "Search-QA", "Sokoban", "Desk")
+            for world in ("WebShop", "Search-QA", "Sokoban", "Desk", "VirtualHome")
         ),
     ):
         rows = re.findall(rf"^\| `(\w+)` \| [^|]* \| {NUMBER} \|", text, re.MULTILINE)

@@ -118,4 +118,4 @@ def _words(line: str) -> list[str]:
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
     end = next((place for place, word in enumerate(words) if word in ("|", ">", ";", "&&")), len(words))
-    return [words[0].removeprefix(".venv/bin/"), *words[1:end]] if words else []
+    return words[:end]

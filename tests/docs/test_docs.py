@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
@@ -239,6 +238,11 @@ def test_what_is_said_to_run_elsewhere_stands_on_a_page() -> None:
     assert sum(len(shown_here(page)) for page in SHOWING) >= 35
 
 
+@pytest.mark.parametrize("page", PAGES, ids=pages.name)
+def test_a_page_calls_programs_by_their_names_as_in_an_activated_environment(page: Path) -> None:
+    assert re.findall(r"\.venv/bin/(?!activate)\S*", page.read_text(encoding="utf-8")) == []
+
+
 def test_a_documented_python_command_names_a_script_or_a_module_that_exists() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:benchmarks|tests|turncredit)[\w.]*)", text)}
@@ -247,38 +251,6 @@ def test_a_documented_python_command_names_a_script_or_a_module_that_exists() ->
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
     for script in nonempty(set(re.findall(r"python ((?:benchmarks|workflow_scripts|examples)/[\w/]+\.py)", text))):
         assert (ROOT / script).is_file(), script
-
-
-@cache
-def _names_of(module: str) -> frozenset[str]:
-    """What a module of this repository has at its top level, modules within a package included; nothing is imported."""
-    path = ROOT / module.replace(".", "/")
-    within = {one.stem for one in (*path.glob("*.py"), *path.glob("*/"))} if path.is_dir() else set()
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    found: set[str] = set(within)
-    for node in ast.walk(ast.parse(source.read_text() if source.exists() else "")):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                found.add(node.name)
-            case ast.Name(ctx=ast.Store()):
-                found.add(node.id)
-            case ast.Import() | ast.ImportFrom():
-                found.update(alias.asname or alias.name for alias in node.names)
-    return frozenset(found)
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_benchmark_imports_only_what_the_library_has(path: Path) -> None:
-    imports = [
-        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
-    ]
-    ours = [node for node in imports if str(node.module).split(".")[0] in ("turncredit", "benchmarks", "tests")]
-    assert [
-        f"{node.module}.{alias.name}"
-        for node in ours
-        for alias in node.names
-        if alias.name not in _names_of(str(node.module))
-    ] == []
 
 
 def _ran(words: list[str]) -> str:

@@ -207,18 +207,66 @@ def fails(status):
         raise failures.JobFailed(status, "update", None)
 
 
-@pytest.mark.parametrize("attempt", [1, 2, 5])
-def test_a_job_that_stopped_in_time_is_always_tried_again(tmp_path, monkeypatch, attempt):
-    """Snakemake tries a job again if it may be tried again more often than it has been."""
+def attempts(*statuses, retries_allowed, since=0.0):
+    """How many attempts Snakemake makes of a job whose attempts end so, the last of these again and again.
+
+    As its scheduler: it tries again if a job may be tried again more often than it has been
+    (https://github.com/snakemake/snakemake/blob/v9.27.0/src/snakemake/scheduling/job_scheduler.py, `_handle_error`).
+    """
+    job = SimpleNamespace(rule=SimpleNamespace(name="update", restart_times=retries_allowed), wildcards=KEYS, attempt=1)
+    while True:
+        fails(statuses[min(job.attempt, len(statuses)) - 1])
+        if not retries.attempts_more(job, MINE, preemptions=0, since=since) > job.attempt - 1:
+            return job.attempt
+        job.attempt += 1
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    job = SimpleNamespace(rule=SimpleNamespace(name="update", restart_times=1), wildcards=KEYS, attempt=attempt)
-    assert retries.attempts_more(job, MINE, preemptions=2) == 3
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+@pytest.mark.parametrize("stopped", [0, 1, 5])
+def test_a_crash_after_stops_before_the_time_limit_is_tried_again_as_often_as_a_first_one(allowed, stopped):
+    stops = [failures.OUT_OF_TIME] * stopped
+    assert attempts(*stops, failures.OTHER_ERROR, retries_allowed=allowed) == stopped + 1 + allowed
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_stops_and_crashes_in_turn_use_up_retries_by_the_crashes_alone():
+    stop, crash = failures.OUT_OF_TIME, failures.OTHER_ERROR
+    assert attempts(crash, stop, stop, crash, stop, crash, retries_allowed=2) == 6
+    assert attempts(stop, stop, failures.USER_ERROR, retries_allowed=2) == 3
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_stops_of_an_earlier_snakemake_or_before_a_success_give_no_more_attempts():
+    stops = [failures.OUT_OF_TIME] * 3
+    attempts(*stops, failures.OTHER_ERROR, retries_allowed=1)
+    began = time.time()
+    assert attempts(failures.OTHER_ERROR, retries_allowed=1, since=began) == 2
+    with failures.recorded("update", KEYS, MINE):
+        pass
+    assert attempts(failures.OTHER_ERROR, retries_allowed=1) == 2
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("text", ["", "[17", "{}", "[null]"])
+def test_a_damaged_record_of_stops_counts_as_none(text):
     fails(failures.OUT_OF_TIME)
-    assert retries.attempts_more(job, MINE, preemptions=0) > attempt - 1
-    fails(failures.OTHER_ERROR)
-    assert retries.attempts_more(job, MINE, preemptions=0) == 1
-    fails(failures.USER_ERROR)
-    assert retries.attempts_more(job, MINE, preemptions=2) == 0
+    (record,) = failures.FOLDER.glob("*.stops")
+    record.write_text(text)
+    assert failures.stops("update", KEYS, MINE, since=0.0) == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_job_that_stopped_in_time_is_always_tried_again_and_preempted_attempts_do_not_count_either():
+    job = SimpleNamespace(rule=SimpleNamespace(name="update", restart_times=1), wildcards=KEYS)
+    assert retries.attempts_more(job, MINE, preemptions=2, since=0.0) == 3
+    fails(failures.OUT_OF_TIME)
+    assert retries.attempts_more(job, MINE, preemptions=2, since=0.0) == 4
 
 
 @pytest.mark.parametrize(

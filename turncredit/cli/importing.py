@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ import typer
 from turncredit.bridges import importers
 from turncredit.bridges.importers import columns
 from turncredit.bridges.importers.actions import expression
-from turncredit.bridges.importers.base import NO_REWARD, Options
+from turncredit.bridges.importers.base import NO_REWARD, Options, Report
 from turncredit.bridges.importers.templates import TEMPLATES
 from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
@@ -73,14 +74,7 @@ def import_(
         return
     if not files:
         raise UserError("give files to import, folders of them, or - for the standard input; --formats lists formats")
-    mapping: dict[str, str] = {}
-    for item in map_ or []:
-        key, equals, field = item.partition("=")
-        if not equals or not key or not field:
-            raise UserError(f"--map {item}: write KEY=FIELD, as in --map group_id=task")
-        if key in mapping:
-            raise UserError(f"--map {key} is given twice; remove one")
-        mapping[key] = field
+    mapping = _mapping(map_ or [])
     options = Options(
         mapping=mapping,
         observation=observation,
@@ -97,6 +91,23 @@ def import_(
         raise UserError("--out is missing: give the path of the table to write (.parquet), or --look to write none")
     output_file(out, (".parquet",), reads=[*files, rewards])
     report = importers.run(files, out, from_, mapping, strict=strict, options=options, rewards=rewards)
+    _tell(report, out)
+
+
+def _mapping(given: Sequence[str]) -> dict[str, str]:
+    """What --map says: the field of each key. Raises UserError for one that is not KEY=FIELD, or a key given twice."""
+    mapping: dict[str, str] = {}
+    for item in given:
+        key, equals, field = item.partition("=")
+        if not equals or not key or not field:
+            raise UserError(f"--map {item}: write KEY=FIELD, as in --map group_id=task")
+        if key in mapping:
+            raise UserError(f"--map {key} is given twice; remove one")
+        mapping[key] = field
+    return mapping
+
+
+def _tell(report: Report, out: Path) -> None:
     print("\n".join(report.lines()))
     print(f"{out}: {report.turns} turns of {report.rollouts} rollouts from {', '.join(report.formats)}")
     if report.notes.get(NO_REWARD) == report.rollouts:

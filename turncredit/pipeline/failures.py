@@ -1,7 +1,8 @@
 """What went wrong in jobs that failed: a small file for each, beside Snakemake's own state.
 
 Snakemake reads it before it tries a job again, and `turncredit status` shows it. For a job that Slurm ended, Snakemake
-writes it.
+writes it. A second file has when attempts of a job stopped before its time limit: unlike the first, it stays until the
+job has succeeded.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def status_of(error: UserError) -> int:
 def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[None]:
     """Record how the job that runs in the block ends, of the experiment in `results`; forget an earlier failure.
 
-    A success is noted only in a Slurm job.
+    A success is noted only in a Slurm job; it ends the count of `stops`.
     """
     forget(rule, wildcards, results)
     try:
@@ -82,7 +83,11 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
         failure = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time(), node=node)
         with suppress(OSError):  # what failed may be the disk
             write_json(_path(rule, wildcards, results), failure._asdict())
+            if status == OUT_OF_TIME:
+                path = _stops_path(rule, wildcards, results)
+                write_json(path, [*_times(path), failure.when])
         raise
+    _stops_path(rule, wildcards, results).unlink(missing_ok=True)
     slurm.note_success(FOLDER.parent)
 
 
@@ -145,6 +150,11 @@ def failure_of(rule: str, wildcards: Mapping[str, str], results: str) -> Failure
     return _read(_path(rule, wildcards, results))
 
 
+def stops(rule: str, wildcards: Mapping[str, str], results: str, *, since: float) -> int:
+    """How many attempts of a job have stopped before its time limit, since a time in seconds since 1970."""
+    return sum(when >= since for when in _times(_stops_path(rule, wildcards, results)))
+
+
 def failures_in(results: str, where: Path = Path()) -> list[Failure]:
     """The failures of jobs of the experiment in the folder `results`, the latest last.
 
@@ -164,7 +174,18 @@ def _read(path: Path) -> Failure | None:
         return None
 
 
+def _times(path: Path) -> list[float]:
+    try:
+        return [float(when) for when in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
 def _path(rule: str, wildcards: Mapping[str, str], results: str) -> Path:
     # Experiments in one folder have rules and wildcards in common.
     named = json.dumps([results, rule, sorted((key, str(value)) for key, value in wildcards.items())])
     return FOLDER / f"{hashlib.sha256(named.encode()).hexdigest()[:20]}.json"
+
+
+def _stops_path(rule: str, wildcards: Mapping[str, str], results: str) -> Path:
+    return _path(rule, wildcards, results).with_suffix(".stops")

@@ -26,19 +26,17 @@ def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> b
     return failure is not None and failure.status == failures.USER_ERROR
 
 
-def attempts_more(job: Any, results: str, *, preemptions: int) -> int:
+def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> int:
     """How often Snakemake may try a job again in all: never if it ended with a user's mistake.
 
-    Attempts that Slurm preempted do not count. One that stopped before its time limit is always followed by another,
-    because it stops only after progress.
+    Attempts that Slurm preempted do not count, nor those that stopped before the time limit: they stop only after
+    progress. Snakemake counts its own attempts, so only stops `since` it began matter, in seconds since 1970.
     """
     wildcards = {name: str(key) for name, key in job.wildcards.items()}
     if is_users_mistake(job.rule.name, wildcards, results):
         return 0
-    failure = failures.failure_of(job.rule.name, wildcards, results)
-    allowed = int(job.rule.restart_times) + preemptions
-    stopped = failure is not None and failure.status == failures.OUT_OF_TIME
-    return max(allowed, job.attempt) if stopped else allowed
+    stops = failures.stops(job.rule.name, wildcards, results, since=since)
+    return int(job.rule.restart_times) + preemptions + stops
 
 
 def memory_factor(
