@@ -8,8 +8,12 @@ import yaml
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.config.warm_starts import SFT
+from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
+from turncredit.rollouts.play import Start
+from turncredit.rollouts.rollout import round_tasks
+from turncredit.rollouts.tasks import Games
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The default experiment's policy, and one of 0.9 M parameters.
@@ -17,6 +21,8 @@ SIZES = {
     "0.14 M": {},
     "0.9 M": {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384},
 }
+#: Rollouts of a game.
+GROUP = 8
 
 
 def settings(size: str, **sections: dict) -> Experiment:
@@ -46,3 +52,13 @@ def play(plan: Plan) -> Path:
     job = plan.job("rollout", plan.turns_at(SFT, 0, 1))
     load("rollout").run(job)
     return Path(job.output["turns"])
+
+
+def starts(games: Games, count: int) -> list[Start]:
+    """The first round's rollouts of `count` games."""
+    rows = [games.rows[number] for number in round_tasks(len(games), count, 0, 1)]
+    return [
+        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(0, "rollout", 1, row["task_id"], copy))
+        for row in rows
+        for copy in range(GROUP)
+    ]

@@ -7,9 +7,13 @@ import os
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from string import Formatter
 from unittest import mock
 
 import pytest
+
+from turncredit.config.layout import artifact
+from turncredit.config.stages import artifacts
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(ROOT.glob("benchmarks/**/*.py"))
@@ -49,6 +53,17 @@ def test_a_benchmark_imports_only_what_the_library_has(path: Path) -> None:
         for alias in node.names
         if alias.name not in _names_of(str(node.module))
     ] == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=_module)
+def test_a_benchmark_names_all_keys_of_an_artifacts_path(path: Path) -> None:
+    missing = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(ast.Attribute(attr="path"), [ast.Constant(str(name))], keywords) if name in artifacts():
+                keys = {field for _, field, _, _ in Formatter().parse(artifact(name).pattern) if field}
+                missing += [f"{name}: {key}" for key in keys - {one.arg for one in keywords}]
+    assert missing == []
 
 
 @pytest.mark.slow

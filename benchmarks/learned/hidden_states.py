@@ -21,6 +21,7 @@ import typer
 
 from turncredit.audit import hidden_probe
 from turncredit.config.layout import Layout
+from turncredit.config.warm_starts import SFT
 from turncredit.data import tables
 from turncredit.policy.open import OpenPolicy
 from turncredit.training.sequences import batches, contexts, stack
@@ -103,7 +104,8 @@ def main(folder: Annotated[Path, typer.Argument(help="An experiment's folder.")]
     print(f"{turns.num_rows} turns of {len(found)} seeds, {refused:.0%} refused\n")
     print("| state | verbs | before | refused | verbs, network | before, network | refused, network |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name, hidden_ND in read(OpenPolicy(layout.path("sft_policy", start="sft"), dtype="float32"), turns).items():
+    policy = OpenPolicy(layout.path("sft_policy", warm_start=SFT), dtype="float32")
+    for name, hidden_ND in read(policy, turns).items():
         cells = []
         for probed in (hidden_probe.probe, network_probe):
             lowest = hidden_probe.weakest(probed(hidden_ND, turns))

@@ -32,7 +32,6 @@ from benchmarks import small_world
 from benchmarks.rollout import folding
 from turncredit.config import AgentSlice
 from turncredit.data import tables
-from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines import lockstep
@@ -40,10 +39,8 @@ from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, draw
 from turncredit.rollouts.play import ActiveRollout, Played, Player, Start
-from turncredit.rollouts.rollout import round_tasks
 from turncredit.rollouts.tasks import Games
 
-GROUP = 8
 FOLDING = str(Path(folding.__file__).resolve())
 #: Name, the agent's name for the configuration, its settings.
 AGENTS = {
@@ -91,19 +88,9 @@ def scripted(responses: dict[str, list[list[int]]]) -> Iterator[None]:
         yield
 
 
-def starts(games: Games, count: int) -> list[Start]:
-    """The first round's rollouts of `count` games."""
-    rows = [games.rows[number] for number in round_tasks(len(games), count, 0, 1)]
-    return [
-        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(0, "rollout", 1, row["task_id"], copy))
-        for row in rows
-        for copy in range(GROUP)
-    ]
-
-
 def played_once(plan: Plan, games: Games, chosen: list[Start]) -> list[Played]:
     """The round that the policy plays of its own."""
-    policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
+    policy = OpenPolicy(plan.sft_policy(JobKeys()), dtype="float32")
     return Player(policy, plan.agent(JobKeys()), games, len(chosen)).play(chosen, temperature=1.0)
 
 
@@ -191,9 +178,9 @@ def main(games: int = 16, repeats: int = 3, size: str = "0.14 M") -> None:
         plan = small_world.make(experiment, Path(folder))
         table = tables.read(plan.layout.path("tasks", split="train"), "tasks")
         all_games = Games(plan.env, table)
-        chosen = starts(all_games, games)
+        chosen = small_world.starts(all_games, games)
         rounds = played_once(plan, all_games, chosen)
-        policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
+        policy = OpenPolicy(plan.sft_policy(JobKeys()), dtype="float32")
         by_kind = scripts(rounds, policy.tokenizer.encode, policy.tokenizer.eos_id)
         turns = sum(len(rollout.turns) for rollout in rounds)
         print(

@@ -17,7 +17,6 @@ import torch
 from benchmarks import small_world
 from benchmarks.rollout import parts
 from turncredit.data import tables
-from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines.lockstep import Lockstep
@@ -25,12 +24,9 @@ from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.models import load_model
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response
-from turncredit.rollouts.play import Played, Player, Start
-from turncredit.rollouts.rollout import round_tasks, turn_table
+from turncredit.rollouts.play import Played, Player
+from turncredit.rollouts.rollout import turn_table
 from turncredit.rollouts.tasks import Games
-
-#: Rollouts of a game.
-GROUP = 8
 
 
 class FullPrompt:
@@ -74,16 +70,6 @@ class FullPrompt:
         return responses
 
 
-def starts(games: Games, count: int) -> list[Start]:
-    """The first round's rollouts of `count` games."""
-    rows = [games.rows[number] for number in round_tasks(len(games), count, 0, 1)]
-    return [
-        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(0, "rollout", 1, row["task_id"], copy))
-        for row in rows
-        for copy in range(GROUP)
-    ]
-
-
 def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
     policy = plan.sft_policy(JobKeys())
@@ -106,7 +92,7 @@ def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
 def repetition(name: str, plan: Plan, games: Games, count: int) -> dict[str, float]:
     """Load the policy and play; seconds, turns and tokens."""
     clock, cpu = time.perf_counter(), time.process_time()
-    chosen = starts(games, count)
+    chosen = small_world.starts(games, count)
     loaded_player = player(name, plan, games, min(plan.experiment.rollout.slots, len(chosen)))
     played = loaded_player.play(chosen, temperature=1.0)
     wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
@@ -125,7 +111,7 @@ def profile(plan: Plan, games: Games, count: int) -> dict[str, float]:
     """Seconds of each part of one round with the lockstep engine, its table included."""
 
     def work() -> list[Played]:
-        chosen = starts(games, count)
+        chosen = small_world.starts(games, count)
         loaded_player = player("lockstep", plan, games, min(plan.experiment.rollout.slots, len(chosen)))
         played = loaded_player.play(chosen, temperature=1.0)
         common = {"env": "household", "policy_id": "sft", "agent": "transcript", "seed": 0, "temperature": 1.0}

@@ -28,6 +28,7 @@ import numpy as np
 import typer
 
 from benchmarks import small_world
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.resources.assumed import A100, TYPICAL
 from turncredit.policy.shapes import BYTES, PUBLISHED, Shapes, shapes_of
 
@@ -188,7 +189,7 @@ def measure(python: Path, count: int = 32, repeats: int = 5) -> None:
     """Print what both ways of playing take with vLLM's build for CPUs, in the environment of `make test-vllm`."""
     with tempfile.TemporaryDirectory(prefix="turncredit-bench-") as folder:
         plan = small_world.make(settings(), Path(folder))
-        policy = Path(plan.layout.path("sft_policy"))
+        policy = Path(plan.sft_policy(JobKeys()))
         random_policy(policy)
         (policy / "provenance.json").unlink(missing_ok=True)
         command = [str(python), "-m", "benchmarks.rollout.when_ready", "play", str(policy)]

@@ -162,6 +162,17 @@ def test_a_call_that_hangs_fails_its_checks_and_ends(tmp_path: Path) -> None:
     assert found["expert"][0] == "holds"
 
 
+def test_splits_are_compared_on_fewer_tasks_where_making_one_is_slow(tmp_path: Path) -> None:
+    assert findings(tmp_path)["splits"][1] == "64 evaluation tasks against 64 training tasks"
+    slow = """
+        make_fast = make_tasks
+        def make_tasks(split, count, *given): return time.sleep(0.05 * count) or make_fast(split, count, *given)
+    """
+    outcome, detail = findings(tmp_path, slow, timeout=0.4)["splits"]
+    assert outcome == "holds"
+    assert 4 <= int(detail.split()[0]) <= 8
+
+
 def test_steps_may_be_coroutines(tmp_path: Path) -> None:
     fault = """
         plain = Line.step

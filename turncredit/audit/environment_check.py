@@ -79,13 +79,21 @@ class Tried:
     seed: int = 0
     timeout: float = 60.0
     _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
+    _seconds_a_task: float = 0.0
 
     def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
         """Rows of the tasks table."""
         asked = split, count or self.tasks
         if asked not in self._rows:
+            began = time.perf_counter()
             self._rows[asked] = make_tasks(self.env, *asked, self.seed, key="--tasks").to_pylist()
+            self._seconds_a_task = (time.perf_counter() - began) / asked[1]
         return self._rows[asked]
+
+    def affordable(self, most: int) -> int:
+        """`most` tasks of a split, or as many as can be made in `timeout`: some environments take a second for one."""
+        made_in_time = int(self.timeout / max(self._seconds_a_task, 1e-9))
+        return max(self.tasks, min(most, made_in_time))
 
     @cached_property
     def games(self) -> Games:
@@ -149,7 +157,7 @@ def _tasks(tried: Tried) -> str:
 
 def _splits(tried: Tried) -> str:
     """No task is in both splits, by instruction and layout."""
-    count = 16 * tried.tasks
+    count = tried.affordable(16 * tried.tasks)
     try:
         train, held_out = tried.rows(tried.train_split, count), tried.rows(tried.eval_split, count)
     except UserError:  # fewer tasks in a split that is read from files
