@@ -6,7 +6,9 @@ Passes are so short that one process has more of them than the other.
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,14 +18,16 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
 from turncredit.config import LoraConfig, merge
-from turncredit.data import tables
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources, slurm
-from turncredit.pipeline.job import JobKeys
+from turncredit.pipeline.gpu_processes import with_team
+from turncredit.pipeline.job import Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.fsdp import bytes_on_each
 from turncredit.policy.open import OpenPolicy
+from turncredit.training import processes
 from turncredit.training.processes import launched
 from turncredit.training.sequences import token_logprobs
 
@@ -121,6 +125,38 @@ def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, 
     moments = [load_file(before[gpus] / "optimizer.safetensors") for gpus in (1, 2)]
     assert moments[0].keys() == moments[1].keys()
     assert all(moments[0][name].shape == moments[1][name].shape for name in moments[0])
+
+
+class Config(Slice):
+    train_gpus: int = 2
+
+
+def written_and_hashed(job, team):
+    """Write the job's folder in the first process; say how many files were read to verify the folder beside it."""
+    with mock.patch.object(provenance, "file_hash", wraps=provenance.file_hash) as hashed:
+        provenance.verify(Path(job.output["policy"]).with_name("before"))
+        count = hashed.call_count
+    if team.leads:
+        with job.folder("policy") as folder:
+            (folder / "weights").write_bytes(b"new")
+    return {"hashed": float(sum(team.all_of(count)))}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_processes_know_the_hashes_that_this_one_knows_and_this_one_those_of_what_they_wrote(
+    tmp_path, monkeypatch, method
+):
+    """At 7B each of eight would read 91 GB, in every round. They are spawned on GPUs."""
+    context = multiprocessing.get_context(method)
+    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _: context)
+    job = Job("update", JobKeys(), Config(), {}, {"policy": str(tmp_path / "before")}, {})
+    with job.folder("policy") as folder:
+        (folder / "weights").write_bytes(b"old")
+    job.output["policy"] = str(tmp_path / "after")
+    assert with_team(job, written_and_hashed) == {"hashed": 0.0}
+    with mock.patch.object(provenance, "file_hash") as hashed:
+        provenance.verify(tmp_path / "after")
+    assert not hashed.called
 
 
 def bytes_kept(folder, team):

@@ -21,6 +21,8 @@ from turncredit.errors import UserError
 from turncredit.rollouts.held_out import shared_games
 from turncredit.rollouts.tasks import Games, make_tasks
 
+#: How many times as many tasks are compared between splits as are played.
+MANY = 16
 #: Actions that no grammar expects. Each must give a step, whatever it says.
 ODD_ACTIONS = (
     "",
@@ -79,21 +81,25 @@ class Tried:
     seed: int = 0
     timeout: float = 60.0
     _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
-    _seconds_a_task: float = 0.0
 
     def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
         """Rows of the tasks table."""
         asked = split, count or self.tasks
         if asked not in self._rows:
-            began = time.perf_counter()
             self._rows[asked] = make_tasks(self.env, *asked, self.seed, key="--tasks").to_pylist()
-            self._seconds_a_task = (time.perf_counter() - began) / asked[1]
         return self._rows[asked]
 
-    def affordable(self, most: int) -> int:
-        """`most` tasks of a split, or as many as can be made in `timeout`: some environments take a second for one."""
-        made_in_time = int(self.timeout / max(self._seconds_a_task, 1e-9))
-        return max(self.tasks, min(most, made_in_time))
+    def many_rows(self, split: str) -> list[dict[str, Any]]:
+        """Up to `MANY` times `tasks` rows, if there are so many; fewer where making them takes long."""
+        rows, took = self.rows(split), 0.0
+        while len(rows) < MANY * self.tasks and took < self.timeout / 8:  # the next ones may take four times as long
+            began = time.perf_counter()
+            try:
+                rows = self.rows(split, min(2 * len(rows), MANY * self.tasks))
+            except UserError:  # a split that is read from files may have fewer
+                break
+            took = time.perf_counter() - began
+        return rows
 
     @cached_property
     def games(self) -> Games:
@@ -157,11 +163,7 @@ def _tasks(tried: Tried) -> str:
 
 def _splits(tried: Tried) -> str:
     """No task is in both splits, by instruction and layout."""
-    count = tried.affordable(16 * tried.tasks)
-    try:
-        train, held_out = tried.rows(tried.train_split, count), tried.rows(tried.eval_split, count)
-    except UserError:  # fewer tasks in a split that is read from files
-        train, held_out = tried.rows(tried.train_split), tried.rows(tried.eval_split)
+    train, held_out = tried.many_rows(tried.train_split), tried.many_rows(tried.eval_split)
     if same := shared_games(tried.games.env, train, held_out):
         evaluated, trained = same[0]
         raise Fails(

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import subprocess
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from turncredit.data.tables import TableError
 PROVENANCE_FILE = "provenance.json"
 #: What to do about a damaged folder.
 REPAIR = "`turncredit check --repair` removes what must be made again"
+
+#: Hashes of files that this process has verified or written, by `_state`: `verify` does not read them again.
+known_hashes: dict[tuple[int, ...], str] = {}
 
 
 @cache
@@ -75,14 +79,11 @@ def file_hash(path: str | Path, *, without: str | None = None) -> str:
 
 
 def folder_hashes(folder: str | Path) -> tuple[str, dict[str, str]]:
-    """The hash of a folder (`file_hash`), and that of each of its files by name, from one reading."""
-    whole, each = hashlib.sha256(), {}
-    for name, file in _files_of(Path(folder)).items():
-        own = hashlib.sha256()
-        whole.update(name.encode())
-        _read_into(file, whole, own)
-        each[name] = own.hexdigest()[:16]
-    return whole.hexdigest()[:16], each
+    """The hash of a folder (`file_hash`), and that of each of its files by name, computed at the same time."""
+    with ThreadPoolExecutor(1) as beside:
+        whole = beside.submit(file_hash, folder)
+        each = {name: file_hash(file) for name, file in _files_of(Path(folder)).items()}
+        return whole.result(), each
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
@@ -91,11 +92,10 @@ def _files_of(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in files}
 
 
-def _read_into(file: Path, *digests: Any) -> None:
+def _read_into(file: Path, digest: Any) -> None:
     with file.open("rb") as handle:
         while block := handle.read(1 << 20):
-            for digest in digests:
-                digest.update(block)
+            digest.update(block)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -106,14 +106,36 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def verify(folder: str | Path, only: Callable[[str], bool] = lambda _: True) -> None:
     """Raise TableError for a file of a folder that is not what a stage wrote there, or is gone.
 
-    Call it before a model's files are read: a flipped bit makes another model, not an error. `only` chooses files.
+    Call it before a model's files are read: a flipped bit makes another model, not an error. `only` chooses files. A
+    process hashes a file once, unless its inode, size or times have changed since.
     """
     folder = Path(folder)
     if not (folder / PROVENANCE_FILE).exists():
         return
     for name, written in record_of(folder).get("files", {}).items():
-        if only(name) and (not (folder / name).is_file() or file_hash(folder / name) != written):
+        if only(name) and _hash_once(folder / name) != written:
             raise TableError(f"{folder / name}: not what was written there; {REPAIR}")
+
+
+def remember(folder: str | Path, hashes: Mapping[str, str]) -> None:
+    """Take the hashes of a folder's files as known: this process has just written these files, and hashed them."""
+    known_hashes.update({_state(Path(folder) / name): written for name, written in hashes.items()})
+
+
+def _hash_once(file: Path) -> str | None:
+    """A file's hash, computed once in a process; None if there is no such file."""
+    if not file.is_file():
+        return None
+    state = _state(file)
+    if state not in known_hashes:
+        known_hashes[state] = file_hash(file)
+    return known_hashes[state]
+
+
+def _state(file: Path) -> tuple[int, ...]:
+    """What `stat` says of a file, which changes when it is replaced or written to: no program can set `st_ctime`."""
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def record_of(folder: str | Path) -> dict[str, Any]:

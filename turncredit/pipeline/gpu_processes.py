@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turncredit.config import stages
+from turncredit.data import provenance
 from turncredit.pipeline import slurm
 from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.plan import Plan
@@ -45,18 +46,27 @@ def with_team(job: Job, run: Callable[[Job, Team], Metrics]) -> Metrics:
         return run(job, Team(job.threads))
     from turncredit.training.processes import joined, launched
 
-    processes, nodes = job.config.train_gpus, job.runtime_options
+    processes, nodes = job.config.train_gpus, job.runtime_options or 1
     # The others read policies from their folders, and the first of them is on the GPU that this process may have used.
     job.store.release()
-    of_process = replace(job, store=Store())
+    alone = replace(job, store=Store())
     if not isinstance(nodes, int):
-        joined(nodes, processes, run, of_process)
+        joined(nodes, processes, _knowing, provenance.known_hashes, run, alone)
         return {}
     start_others = partial(_start_others, job) if nodes > 1 else lambda _: {}
-    metrics = launched(processes, run, of_process, start_others=start_others)
+    metrics, hashes = launched(processes, _knowing, provenance.known_hashes, run, alone, start_others=start_others)
+    provenance.known_hashes.update(hashes)
     for path in job.output.values():
         job.store.changed(path)
     return metrics
+
+
+def _knowing(
+    hashes: dict[tuple[int, ...], str], run: Callable[[Job, Team], Metrics], job: Job, team: Team
+) -> tuple[Metrics, dict[tuple[int, ...], str]]:
+    """`run` in a process that knows these hashes of files, and all that it knows afterwards."""
+    provenance.known_hashes.update(hashes)
+    return run(job, team), provenance.known_hashes
 
 
 def _start_others(job: Job, port: int) -> dict[str, subprocess.Popen[str]]:

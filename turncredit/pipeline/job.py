@@ -241,6 +241,7 @@ class Job:
             content, files = provenance.folder_hashes(folder)
             made_by = {**self.provenance(), "content": content, "files": files}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n", encoding="utf-8")
+        provenance.remember(self.output[name], files)
         self.store.changed(self.output[name])
 
     def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:

@@ -30,15 +30,12 @@ class OpenPolicy:
     def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep", running: Any = None):
         self.folder, self.dtype, self.engine, self.running = Path(folder), dtype, engine, running
         self._models: dict[bool, torch.nn.Module] = {}
-        self._verified = False
 
     def verify(self) -> None:
-        """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote.
+        """Raise TableError if a file of the model or its tokenizer is not what a stage wrote.
 
         A damaged copy on this node is no damage to the model: it is made again.
         """
-        if self._verified:
-            return
         provenance.verify(self.folder, lambda name: name != MOMENTS_FILE)
         weights = weights_folder(self.folder)
         if weights != self.folder:
@@ -49,7 +46,6 @@ class OpenPolicy:
                     raise
                 node_copies.discard(weights)
                 provenance.verify(weights_folder(self.folder))
-        self._verified = True
 
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:
@@ -163,5 +159,4 @@ class OpenPolicy:
         else:
             after._models = {True: self._models.pop(True)} if True in self._models else {}
         after.__dict__["tokenizer"] = self.tokenizer
-        after._verified = True  # this process has just written it
         return after
