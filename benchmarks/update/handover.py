@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,10 +140,10 @@ def load(folders: str, repeats: int, *, adapted: bool = False) -> None:
     ids = {label: answer(taken(folder)) for label, folder in found.items()}
     for _ in range(repeats):
         for label, folder in found.items():
-            measured(label, lambda folder=folder: taken(folder))
+            measured(label, partial(taken, folder))
         if adapted:
             engine = taken(folder)
-            measured("a request with the adapter loaded", lambda engine=engine: answer(engine))
+            measured("a request with the adapter loaded", partial(answer, engine))
     if not adapted:
         running._llm.collective_rpc(held, args=(f"{folder}/model.safetensors",))
         for _ in range(repeats):
