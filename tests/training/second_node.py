@@ -5,6 +5,7 @@ The functions run in one process of each node. They make a file, named in the en
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -21,43 +22,48 @@ def adds_up(team):
 
 
 def kills_itself_on_the_second(team):
-    meet(team)
-    if not team.leads:
-        os.kill(os.getpid(), signal.SIGKILL)
-    team.all_of("waits")
+    _on_one_node(team, not team.leads, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def kills_itself_on_the_first(team):
-    meet(team)
-    if team.leads:
-        os.kill(os.getpid(), signal.SIGKILL)
-    team.all_of("waits")
+    _on_one_node(team, team.leads, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def kills_the_program_of_the_second(team):
-    meet(team)
-    if not team.leads:
-        os.kill(os.getppid(), signal.SIGKILL)
-    team.all_of("waits")
+    _on_one_node(team, not team.leads, lambda: os.kill(os.getppid(), signal.SIGKILL))
 
 
 def raises_on_the_second(team):
-    meet(team)
-    if not team.leads:
+    def fail():
         raise MemoryError("no room")
-    team.all_of("waits")
+
+    _on_one_node(team, not team.leads, fail)
 
 
 def refuses_on_the_second(team):
-    meet(team)
-    if not team.leads:
+    def fail():
         raise WrongResult("lower the learning rate")
-    team.all_of("waits")
+
+    _on_one_node(team, not team.leads, fail)
+
+
+def collects_garbage(_team):
+    signal.alarm(20)  # what waits for ever is killed
+    gc.collect()
+    return "done"
 
 
 def waits_for_ever(team):
     meet(team)
     signal.pause()
+
+
+def _on_one_node(team, here, fail):
+    """When both have met, `fail` on one node, while the other waits for it."""
+    meet(team)
+    if here:
+        fail()
+    team.all_of("waits")
 
 
 def meet(team):

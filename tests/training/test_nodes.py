@@ -5,6 +5,7 @@ That they train as one process does is in test_fsdp.py; two nodes of a real Slur
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from tests.pipeline.processes import alive, wait_for
 from tests.training import second_node
@@ -92,6 +94,18 @@ def test_what_fails_on_one_node_ends_both_soon_and_is_said(monkeypatch, met, fun
     assert time.time() - met.stat().st_mtime < SOON
     assert (type(error), str(error)) == (type(said), str(said))
     assert second.returncode == status
+
+
+def test_a_process_does_not_collect_a_store_that_its_parent_has_left():
+    """A fork has no thread of the store, for which its destructor would wait for ever."""
+    gc.disable()
+    try:
+        left: list = [dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)]
+        left.append(left)
+        del left
+        assert launched(1, second_node.collects_garbage) == "done"
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("looks", range(6))

@@ -16,6 +16,7 @@ CPU and gloo.
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -163,6 +164,8 @@ def _processes(
 
     # A process that has used a GPU cannot fork one that does.
     context: Any = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")
+    # A fork that collects a store waits for ever for the store's thread, which it does not have.
+    gc.collect()
     results = context.SimpleQueue()
     here = processes // node.count
     team = [
