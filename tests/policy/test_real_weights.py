@@ -86,12 +86,12 @@ def plan(weights, tmp_path_factory):
         "seeds": [0],
         "env": {"household": {"horizon": 3}},
         "tasks": {"train": 16, "eval": 2},
-        "policy": {"source": str(weights[2])},
-        "demos": {"count": 4},
+        "policy": {"source": str(weights[2]), "dtype": "float32"},
+        "demos": {"count": 12},
         "sft": {"successful_only": False, "batch": 2, "lr": 3e-3, "warmup_steps": 1, "shards": 1},
         "rollout": {"tasks": 1, "group_size": 2},
         "update": {"minibatch": 2, "warmup_steps": 0},
-        "eval": {"games": 1, "modes": [{"name": "greedy", "temperature": 0}], "primary": "greedy"},
+        "eval": {"games": 1, "rounds": [1], "modes": [{"name": "greedy", "temperature": 0}], "primary": "greedy"},
     }
     whole = merge(read_mapping(ROOT / "config.yaml"), read_mapping(ROOT / "config/real.yaml"), small)
     made = Plan(from_mapping(whole), tmp_path_factory.mktemp("real"))
@@ -119,7 +119,9 @@ def test_the_warm_start_learns_the_form_of_a_response(plan):
 @pytest.mark.parametrize("method", ["flat_grpo", "has_judge"])
 def test_a_round_trains_on_what_was_sampled_and_its_invariants_hold(plan, method):
     turns = tables.read(plan.layout.path("turns", plan.turns_at(method, 0, 1).keys), "turns").to_pandas()
-    assert (turns.prompt_ids.str.len() > 100).all()
+    tokens, first = turns.prompt_ids.str.len(), turns.turn == 0
+    assert (tokens[first] > 100).all()
+    assert (tokens[~first] < 50).all()  # append-only: what is new
     keys = {"method": method, "seed": 0, "round": 1}
     updates = tables.read(plan.layout.path("updates", keys), "updates").to_pandas()
     assert (updates.tokens == turns.response_ids.str.len().sum()).all()
