@@ -15,6 +15,7 @@ from collections import defaultdict
 import numpy as np
 
 from turncredit.credit.has import shape
+from turncredit.credit.parts.conventions import TurnNorm
 from turncredit.data.turns import Turns
 from turncredit.envs.household.domain import CONTAINS, LAMP_STANDS, LAMPS, OPENABLE
 from turncredit.envs.household.expert import kind_of, read_goal
@@ -58,7 +59,9 @@ class Memory:
         return looks * (len(places) - k) / len(places) * k / (k + 1) if places else 0.0
 
 
-def informed_progress(turns: Turns, *, unreachable: float = 50.0, turn_norm: str = "group") -> dict[str, np.ndarray]:
+def informed_progress(
+    turns: Turns, *, unreachable: float = 50.0, turn_norm: TurnNorm = "group"
+) -> dict[str, np.ndarray]:
     """c_t = E_before - E_after with E = the planner's distance + `Memory.search`, shaped as `oracle_progress` is.
 
     Returns `search` (the expected search after the turn), `credit`, `advantage` (each N). Household only.
