@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
+from turncredit.policy.masters import Masters
 from turncredit.policy.models import add_lora
 from turncredit.policy.shapes import BYTES, PUBLISHED, shapes_of
 
@@ -78,13 +79,17 @@ def test_activations_are_what_a_forward_pass_keeps(kind, dtype):
     assert computed == pytest.approx(kept, rel=0.12)
 
 
-def test_an_adapter_beside_bfloat16_weights_keeps_its_inputs_in_float32():
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **SMALL)).to(torch.bfloat16).train()
-    lora, shapes = LoraConfig(rank=4), shapes_of({"model_type": "qwen2", **SMALL}, "qwen2")
-    kept = kept_for_gradients(add_lora(model, lora, 0).get_base_model(), torch.zeros(2, 64, dtype=torch.long))
-    computed = shapes.activations(128, "bfloat16", adapted=lora.targets)
-    assert computed == pytest.approx(kept, rel=0.12)
-    assert computed > 1.3 * shapes.activations(128, "bfloat16")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("targets", [LoraConfig().targets, ("q_proj", "v_proj"), ("q_proj", "up_proj")])
+def test_an_adapter_keeps_what_it_reads(targets, dtype, kind):
+    settings = {**SMALL, **KINDS[kind]}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).to(getattr(torch, dtype)).train()
+    adapted = add_lora(model, LoraConfig(rank=4, targets=targets), 0)
+    Masters(adapted, dtype)  # the adapter computes in the type of the weights
+    kept = kept_for_gradients(adapted.get_base_model(), torch.zeros(2, 64, dtype=torch.long))
+    shapes = shapes_of({"model_type": kind, **settings}, kind)
+    assert shapes.activations(128, dtype, adapted=targets) == pytest.approx(kept, rel=0.12)
 
 
 def test_another_architecture_is_refused_in_one_line():

@@ -37,20 +37,6 @@ from turncredit.training.sequences import token_logprobs
 RATE = 5e-7
 
 
-@pytest.mark.parametrize("use", ["model", "masters", "sampler"])
-def test_a_policy_in_bfloat16_has_tf32_set_and_one_in_float32_has_not(world, use):
-    """Whatever was used before in this process; on a CPU it changes nothing."""
-    on_cpu = torch.backends.mkldnn.matmul.fp32_precision
-    how = {"model": (), "masters": ("float32",), "sampler": (1,)}[use]
-    try:
-        for dtype, expected in (("bfloat16", True), ("float32", False), ("bfloat16", True)):
-            getattr(OpenPolicy(world.path("sft_policy"), dtype=dtype), use)(*how)
-            assert torch.backends.cuda.matmul.allow_tf32 is expected
-            assert torch.backends.mkldnn.matmul.fp32_precision == on_cpu
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
-
-
 def weights(folder):
     return load_file(folder / "model.safetensors")
 
@@ -226,13 +212,26 @@ def test_the_adapter_of_a_policy_that_is_only_read_computes_what_it_computes_in_
     folder = adapted(hub_model, tmp_path / "adapter", 2e-4)
     encoder = tokenizer.load(hub_model)
     ids = encoder.encode("<|task|> put a mug in shelf.<|act|> go to shelf 1 take mug 1 look around")
+    policy = OpenPolicy(folder, dtype="bfloat16")
     read, trains = (
-        logprobs_of(models.load_model(folder, dtype="bfloat16", trainable=trainable).eval(), ids, len(ids) - 1)
-        for trainable in (False, True)
+        logprobs_of(model.eval(), ids, len(ids) - 1) for model in (policy.model(), policy.masters("float32").model)
     )
     np.testing.assert_array_equal(read, trains)
     plain = logprobs_of(models.load_model(hub_model, dtype="bfloat16").eval(), ids, len(ids) - 1)
     assert (read != plain).any()
+
+
+def test_an_adapter_is_computed_in_the_policys_type_and_stepped_in_float32(hub_model, tmp_path):
+    """Also when the model is in memory already, with what an earlier update rounded."""
+    folder = adapted(hub_model, tmp_path / "adapter", 2e-4)
+    policy, saved = OpenPolicy(folder, dtype="bfloat16"), load_file(folder / "adapter_model.safetensors")
+    for _ in range(2):
+        masters = policy.masters("float32")
+        assert {parameter.dtype for parameter in masters.model.parameters()} == {torch.bfloat16}
+        for name, master in masters.parameters.items():
+            assert torch.equal(master, saved[name.replace(".default.", ".")])
+            assert "lora_A" in name or not torch.equal(master, master.bfloat16().float())
+        masters.release()
 
 
 def test_float32_weights_take_an_adapter_whatever_the_type_of_the_base(hub_model, tmp_path):

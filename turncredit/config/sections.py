@@ -214,13 +214,12 @@ class PolicyConfig(Closed):
     lora: LoraConfig | None = None
     dtype: Dtype = Field(
         "float32",
-        description="type that a policy samples and computes in, also in training; with bfloat16 a GPU multiplies "
-        "float32 matrices, such as adapters, in TF32",
+        description="type that a policy samples and computes in, also in training",
     )
     train_dtype: Dtype = Field(
         "float32",
         description="type in which whole weights are trained and saved; bfloat16: with stochastic rounding, to save "
-        "memory. Adapters are always float32",
+        "memory. Adapters are always trained and saved in float32",
     )
     moments_dtype: Dtype = Field(
         "float32", description="type of the optimiser's moments between steps; bfloat16: with stochastic rounding"

@@ -22,15 +22,14 @@ class FsdpMasters(Masters):
     """Masters of which each process keeps its share.
 
     FSDP2 gathers a layer's weights for its passes, rounded to the type that the model computes in. The optimiser steps
-    the shares, in the type in which `load` returns them. An adapted model's frozen weights are spread in their own
-    type.
+    the shares, in the type in which `load` returns them.
     """
 
     def __init__(self, load: Callable[[], Any], dtype: str):
         """`load` returns the whole model, on the CPU."""
         self._load = load
         model = load()
-        self.model = _spread(model, None if is_adapted(model) else getattr(torch, dtype))
+        self.model = _spread(model, getattr(torch, dtype))
         self.parameters = trained_parameters(model)
         self._copies, self._hooks = [], []  # FSDP2 rounds the weights when it gathers them
 
@@ -60,13 +59,13 @@ class FsdpModel(torch.nn.Module):
         return tuple(None if part is None else part.clone() for part in tensors)
 
 
-def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> FsdpModel:
+def _spread(model: torch.nn.Module, dtype: torch.dtype) -> FsdpModel:
     """Spread a model over the processes: each layer by itself, and the rest (embedding, head, norm) together."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     inner = model.get_base_model() if is_adapted(model) else model
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     mesh = init_device_mesh(device().type, (dist.get_world_size(),))
     for layer in inner.get_decoder().layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -99,7 +98,7 @@ def bytes_on_each(model: torch.nn.Module, processes: int, dtype: str) -> dict[st
         return -(-len(parameter) // processes) * parameter[:1].numel()
 
     def whole(parameter: torch.nn.Parameter) -> int:
-        return parameter.numel() * (parameter.itemsize if is_adapted(model) else getattr(torch, dtype).itemsize)
+        return parameter.numel() * getattr(torch, dtype).itemsize
 
     def gradient(parameter: torch.nn.Parameter) -> int:
         return (whole(parameter) + 4 * parameter.numel()) * parameter.requires_grad

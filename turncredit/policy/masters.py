@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 
-from turncredit.policy.models import is_adapted, trained_parameters
+from turncredit.policy.models import trained_parameters
 
 
 class Masters:
     """A model, and the parameters that an optimiser steps for it. `policy.fsdp` spreads both over processes.
 
     model       computes in `dtype`
-    parameters  by name: the model's own; if it was given with whole weights in another type, masters in that type
+    parameters  by name: the model's own; if it was given with those in another type (whole weights, or an adapter),
+                masters in that type
 
     A master's gradient is the sum, in its own type, of those of all passes: the gradient of a pass is moved to it as
     soon as it is complete, so that a large minibatch loses nothing and no gradient is in memory twice.
@@ -32,7 +33,7 @@ class Masters:
         self._copies: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         torch_dtype = getattr(torch, dtype)
-        if is_adapted(model) or all(parameter.dtype == torch_dtype for parameter in self.parameters.values()):
+        if all(parameter.dtype == torch_dtype for parameter in self.parameters.values()):
             return
         for name, copy in self.parameters.items():
             master = torch.nn.Parameter(copy.data)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
@@ -37,7 +37,8 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     """A causal language model from a folder, with its adapter merged in (or separate and trainable).
 
     Merged in float32 only: in bfloat16 most of what an adapter adds to a weight would be rounded away. There it stays
-    separate, in float32, as in training. Only safetensors are read: loading a pickle can run any code.
+    separate, as in training, and is rounded like all else. Only safetensors are read: loading a pickle can run any
+    code.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -57,11 +58,19 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
         if base != folder:
             from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+            model = PeftModel.from_pretrained(model, folder, is_trainable=trainable, autocast_adapter_dtype=False)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read ({error}); turncredit check says what to do") from None
     if base != folder and not trainable and dtype == "float32":
         model = model.merge_and_unload()
+    return model
+
+
+def unround_adapter(model: torch.nn.Module, folder: str | Path) -> torch.nn.Module:
+    """`model` with its trainable adapter in float32, as `folder` has it."""
+    kept = load_file(Path(folder) / ADAPTER_FILE)
+    for name, parameter in trained_parameters(model).items():
+        parameter.data = kept[name.replace(".default.", ".")].to(parameter.device)
     return model
 
 

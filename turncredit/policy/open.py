@@ -16,7 +16,7 @@ from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.fsdp import FsdpMasters
 from turncredit.policy.masters import Masters
-from turncredit.policy.sampling import Sampler, device, multiply_float32_for
+from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
 
 
@@ -58,7 +58,6 @@ class OpenPolicy:
 
         Without an adapter both are the same model in memory, so the caller sets `.train()` or `.eval()`.
         """
-        multiply_float32_for(self.dtype)
         key = trainable and self.adapted
         if key not in self._models:
             self.verify()
@@ -74,7 +73,7 @@ class OpenPolicy:
         checkpointing: bool = False,
         fsdp: bool = False,
     ) -> Masters:
-        """The model to train, whose weights, if they are whole, are stepped in `train_dtype`.
+        """The model to train, whose weights are stepped in `train_dtype`, those of an adapter in float32.
 
         new_adapter    settings and seed of an adapter to train instead of the weights
         checkpointing  compute activations again for the gradient
@@ -83,7 +82,10 @@ class OpenPolicy:
         dtype = self.dtype if self.adapted or new_adapter else train_dtype
 
         def prepared(model: Any) -> Any:
-            model = models.add_lora(model, *new_adapter) if new_adapter else model
+            if new_adapter:
+                model = models.add_lora(model, *new_adapter)
+            elif self.adapted:
+                model = models.unround_adapter(model, self.folder)
             if checkpointing:
                 models.checkpoint_gradients(model)
             return model
@@ -92,7 +94,6 @@ class OpenPolicy:
             return prepared(models.load_model(self.folder, dtype=dtype, trainable=self.adapted))
 
         self.verify()
-        multiply_float32_for(self.dtype)
         if fsdp:
             return FsdpMasters(load, self.dtype)
         if dtype == self.dtype:
@@ -130,7 +131,6 @@ class OpenPolicy:
         `longest` is the largest number of tokens of a context with its response, if the agent limits it; `gpus` the
         number of GPUs that vLLM splits the model over; `engines` the number of vLLM engines that share the rollouts.
         """
-        multiply_float32_for(self.dtype)
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":

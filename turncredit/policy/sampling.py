@@ -134,15 +134,6 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def multiply_float32_for(dtype: str) -> None:
-    """Let a GPU multiply matrices in float32 as finely as models of this type need, from now on in this process.
-
-    Adapters of a bfloat16 policy are float32. They are multiplied in TF32, which keeps 10 bits of a factor where the
-    policy has 7 (https://docs.pytorch.org/docs/stable/notes/cuda.html, "TensorFloat-32"). For float32 all are kept.
-    """
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "bfloat16"
-
-
 def free_memory() -> None:
     """Give back a GPU's memory, to other processes too, of models and engines that nothing refers to any more.
 

@@ -156,8 +156,7 @@ class Shapes:
         its two norms (in bfloat16 more of them in float32), queries, keys, values, attention's output and its copy,
         four states of the feed-forward block, and what norms of heads read. `recomputed`: gradient checkpointing, which
         keeps the layers' inputs and one layer's activations. `adapted`: the projections that alone are trained, by
-        adapters in float32: beside bfloat16 weights each keeps a float32 copy of its input, and frozen weights keep
-        none.
+        adapters: frozen norms keep nothing, and the feed-forward block only what an adapter reads.
         """
         size = BYTES[dtype]
         query, key = self.heads * self.dim, self.kv * self.dim
@@ -166,9 +165,10 @@ class Shapes:
             layer += (size + 4) * (query + key)
         if size == 2:
             layer += 4 * self.hidden
-        if size == 2 and adapted:
-            layer -= size * (4 * self.hidden + query + self.mlp)
-            layer += 4 * sum(inputs for name, (inputs, _) in self.projections.items() if name in adapted)
+        if adapted:
+            read = {"gate_proj", "up_proj"} & set(adapted)
+            layer -= size * (self.hidden * (not read) + self.mlp * ("down_proj" not in adapted))
+            layer -= size * (2 * self.hidden + (query + key) * self.head_norm)
         kept = self.layers * size * self.hidden + layer if recomputed else self.layers * layer
         return tokens * kept
 

@@ -67,19 +67,6 @@ def applied(model: train.CreditModel, rollouts: replay.Rollouts) -> np.ndarray:
     return out
 
 
-def test_models_learn_and_are_read_in_full_float32_whatever_a_policy_has_set_before():
-    products, rollouts = torch.backends.cuda.matmul, noise_rollouts(lengths=[3, 2])
-    try:
-        products.allow_tf32 = True
-        model = trained_on("turn_value", TurnValueSettings(), rollouts)
-        assert not products.allow_tf32
-        products.allow_tf32 = True
-        train.apply(model, rollouts)
-        assert not products.allow_tf32
-    finally:
-        products.allow_tf32 = False
-
-
 # ---------------------------------------------------------------- independence
 
 

@@ -30,7 +30,7 @@ from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed, generator
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.policy.sampling import device, multiply_float32_for
+from turncredit.policy.sampling import device
 from turncredit.stats.rank_correlation import auc
 from turncredit.training.optimizers import check_step
 
@@ -139,7 +139,6 @@ def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: i
             "delete the models of this run and run again"
         )
     everything = kind.before_training(model.network, everything, settings)
-    multiply_float32_for("float32")
     where = device()
     network = model.network.to(where).train()
     optimizer = _optimizer(model)
@@ -184,7 +183,6 @@ def apply(model: CreditModel, rollouts: Rollouts) -> tuple[np.ndarray, np.ndarra
 
     A rollout's numbers do not depend on the other rollouts.
     """
-    multiply_float32_for("float32")
     where = device()
     network = model.network.to(where).eval()
     passes = []

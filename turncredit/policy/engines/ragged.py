@@ -35,14 +35,14 @@ Adapter = Mapping[str, tuple[torch.Tensor, torch.Tensor, float]]
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What an adapter adds to a projection: `up @ down`, (outputs, rank) and (rank, inputs), in float32."""
+    """What an adapter adds to a projection: `up @ down`, (outputs, rank) and (rank, inputs)."""
 
     down: torch.Tensor
     up: torch.Tensor
 
     def add(self, outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """The outputs (T, outputs) of a projection of the inputs (T, inputs), adapted."""
-        return torch.addmm(outputs.float(), F.linear(inputs.float(), self.down), self.up.t()).to(outputs.dtype)
+        return outputs + F.linear(F.linear(inputs, self.down), self.up)
 
     def rows(self, which: slice) -> LowRank:
         """The adapter of some of the outputs."""
@@ -166,7 +166,8 @@ class Ragged:
                     up = up * self._query_scale
                 downs.append(down)
                 ups.append(up)
-            added[joined] = LowRank(torch.cat(downs).to(self.device), torch.block_diag(*ups).to(self.device))
+            down, up = torch.cat(downs), torch.block_diag(*ups)
+            added[joined] = LowRank(down.to(self.device, self._dtype), up.to(self.device, self._dtype))
         return added
 
     def _paired(self, projection: torch.Tensor) -> torch.Tensor:
