@@ -65,8 +65,20 @@ KNOWLEDGE = {
         "mgr",
     ),
     "a second pass of the policy": ("hcapo", "istar", "istar_code", "progress_advantage"),
-    "nothing else": ("scpo", "hgpo", "gigpo", "g2po", "step_grpo", "empg", "turn_loo", "rloo"),
-    "progress that the environment measures": ("has_progressive", "mt_grpo_unbiased_progress"),
+    "nothing else": (
+        "scpo",
+        "hgpo",
+        "gigpo",
+        "gagpo",
+        "g2po",
+        "step_grpo",
+        "empg",
+        "turn_loo",
+        "rloo",
+        "rebn",
+        "graphgpo",
+    ),
+    "progress that the environment measures": ("has_progressive", "mt_grpo_unbiased_progress", "turn_credit"),
     "references": ("oracle_progress", "random_credit"),
 }
 SETTINGS = {
