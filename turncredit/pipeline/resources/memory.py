@@ -72,8 +72,8 @@ def _by_method(experiment: Experiment) -> Iterator[Experiment]:
 def _weights(experiment: Experiment, model: Shapes) -> float:
     """Bytes of a policy that computes: whole, or a base with an adapter (merged in float32)."""
     lora = experiment.policy.lora
-    adapter = 0 if lora is None else 4 * model.adapter(lora.rank, lora.targets)
-    return BYTES[experiment.policy.dtype] * model.parameters + adapter
+    adapter = 0 if lora is None else model.adapter(lora.rank, lora.targets)
+    return float(BYTES[experiment.policy.dtype] * (model.parameters + adapter))
 
 
 def _logits(model: Shapes, tokens: int) -> float:
@@ -103,7 +103,8 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     adapted = policy.lora.targets if policy.lora else ()
     # Forks of one process share what none of them writes (training/team.py): the base under an adapter, and the
     # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
-    frozen, written = (copies, 0) if policy.lora else (0, copies)
+    rounded_adapter = BYTES[policy.dtype] * trained if policy.dtype != "float32" else 0
+    frozen, written = (copies, rounded_adapter) if policy.lora else (0, copies)
     exchanged = 4 * trained * shards * min(processes, 2) if shards > 1 else 0
     parts = {
         "weights": float(frozen + processes * (written + stepped * trained)),
