@@ -1,5 +1,5 @@
 # make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
-# make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (an hour or two on
+# make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (about an hour on
 #               two cores); make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
