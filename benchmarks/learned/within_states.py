@@ -109,6 +109,8 @@ def main(
     print(f"| | {' | '.join(MEASURES)} |\n|---{'|---:' * len(MEASURES)}|")
     for method in methods:
         by_seed = of_runs(folder, method)
+        if not by_seed:
+            raise SystemExit(f"{folder}: no credits of {method} after round 1; it takes a run's own folder")
         seeds = pd.DataFrame([pd.DataFrame(rounds).mean() for rounds in by_seed.values()])
         cells = []
         for name in MEASURES:
