@@ -57,10 +57,10 @@ def several(turns: Turns, history_N: np.ndarray) -> np.ndarray:
 def measures(turns: Turns, advantage_N: np.ndarray) -> dict[str, float]:
     """The measures of one round; NaN where the round has nothing to compare."""
     valid_N = turns.truths("valid")
-    frame = pd.DataFrame({"history": histories(turns), "action": turns.codes("action"), "valid": valid_N})
-    by_history = frame.assign(x=advantage_N).groupby("history")
-    within_N = advantage_N - by_history.x.transform("mean").to_numpy()
-    several_N = several(turns, frame.history.to_numpy())
+    history_N = histories(turns)
+    by_history = pd.DataFrame({"advantage": advantage_N, "valid": valid_N}).groupby(history_N)
+    within_N = advantage_N - by_history.advantage.transform("mean").to_numpy()
+    several_N = several(turns, history_N)
     both_N = by_history.valid.transform("nunique").to_numpy() > 1
     deviation = float(np.std(advantage_N))
 

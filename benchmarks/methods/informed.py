@@ -9,7 +9,6 @@ snakemake --cores all --configfile config/references.yaml -- runs
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 import numpy as np
@@ -18,14 +17,12 @@ from turncredit.credit.has import shape
 from turncredit.credit.parts.conventions import TurnNorm
 from turncredit.data.turns import Turns
 from turncredit.envs.household.domain import CONTAINS, LAMP_STANDS, LAMPS, OPENABLE
-from turncredit.envs.household.expert import kind_of, read_goal
+from turncredit.envs.household.expert import contents_in, kind_of, names_in, read_goal
 
 _HOLDS = {place.lower(): {thing.lower() for thing in things} for place, things in CONTAINS.items()}
 for _stand in LAMP_STANDS:
     _HOLDS[_stand.lower()] |= {lamp.lower() for lamp in LAMPS}
 _OPENABLE = {place.lower() for place in OPENABLE}
-_NAME = re.compile(r"[a-z]+ \d+")
-_SHOWN = re.compile(r"(?:On the ([a-z]+ \d+)|The ([a-z]+ \d+) is open\. In it), you see (.*?)\.")
 
 
 class Memory:
@@ -35,14 +32,14 @@ class Memory:
         """`room` is the first observation, which lists the places."""
         family, thing, target = read_goal(goal.lower())
         self.needed = {thing: 2 if family == "pick2" else 1} | ({target: 1} if family == "look" else {})
-        self.unseen = set(_NAME.findall(room))
+        self.unseen = set(names_in(room))
         self.found: dict[str, set[str]] = defaultdict(set)
 
     def see(self, observation: str) -> None:
         """Note what an observation shows of places."""
-        for on, inside, things in _SHOWN.findall(observation):
-            self.unseen.discard(on or inside)
-            for name in _NAME.findall(things):
+        for place, things in contents_in(observation):
+            self.unseen.discard(place)
+            for name in things:
                 self.found[kind_of(name)].add(name)
 
     def search(self) -> float:

@@ -84,7 +84,7 @@ class OpenPolicy:
         def prepared(model: Any) -> Any:
             if new_adapter:
                 model = models.add_lora(model, *new_adapter)
-            elif self.adapted:
+            elif self.adapted and dtype != "float32":
                 model = models.unround_adapter(model, self.folder)
             if checkpointing:
                 models.checkpoint_gradients(model)

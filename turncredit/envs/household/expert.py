@@ -8,7 +8,7 @@ them, and remembers what it has seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -67,6 +67,17 @@ class Plan(NamedTuple):
     reached: Callable[[], bool]
 
 
+def names_in(text: str) -> list[str]:
+    """The things and receptacles that a text names, such as `mug 2`, in its order."""
+    return _NAME.findall(text)
+
+
+def contents_in(observation: str) -> Iterator[tuple[str, list[str]]]:
+    """Each receptacle whose contents an observation shows, and what is in it."""
+    for match in _CONTENTS.finditer(observation):
+        yield match["on"] or match["into"], names_in(match["list"])
+
+
 def kind_of(name: str) -> str:
     """`mug` of `mug 2`."""
     return name.rsplit(" ", 1)[0]
@@ -115,17 +126,16 @@ class Expert:
     def observe(self, observation: str, action: str | None = None) -> None:
         """Observe what the environment printed; `action` is given if another command than `act`'s was carried out."""
         if not self._receptacles:
-            self._receptacles = _NAME.findall(observation)
+            self._receptacles = names_in(observation)
             return
         self._failed = observation == _MISTAKE
         if self._failed:
             if action in (None, self._last):
                 self._learn_from_mistake(self._last)
             return
-        for match in _CONTENTS.finditer(observation):
-            receptacle = match["on"] or match["into"]
+        for receptacle, things in contents_in(observation):
             self._at = receptacle
-            self._contents[receptacle] = _NAME.findall(match["list"])
+            self._contents[receptacle] = things
             self._closed.discard(receptacle)
         if match := _CLOSED.search(observation):
             self._at = match[1] or match[2]
@@ -173,7 +183,7 @@ class Expert:
             receptacle = action.removeprefix("go to ")
             if receptacle in self._receptacles:  # already there: it shares the location
                 self._at = receptacle
-        elif action.startswith("take ") and (names := _NAME.findall(action)):
+        elif action.startswith("take ") and (names := names_in(action)):
             self._forget(names[0], names[-1])
 
     def _forget(self, thing: str, receptacle: str) -> None:
@@ -300,7 +310,7 @@ def random_command(env: Room, rng: Rng) -> str:
     command = pick(admissible)
     if rng.random() < 0.5:
         return command
-    names = sorted({name for option in admissible for name in _NAME.findall(option)})
+    names = sorted({name for option in admissible for name in names_in(option)})
     names.append(f"{read_goal(env.goal)[1]} 1")
     first, second, verb = pick(names), pick(names), pick(_VERBS)
     forms = (

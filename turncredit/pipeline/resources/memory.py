@@ -103,8 +103,9 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     adapted = policy.lora.targets if policy.lora else ()
     # Forks of one process share what none of them writes (training/team.py): the base under an adapter, and the
     # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
-    rounded_adapter = BYTES[policy.dtype] * trained if policy.dtype != "float32" else 0
-    frozen, written = (copies, rounded_adapter) if policy.lora else (0, copies)
+    frozen, written = (copies, 0) if policy.lora else (0, copies)
+    if policy.lora and policy.dtype != "float32":
+        written = BYTES[policy.dtype] * trained  # the adapter's rounded copy
     exchanged = 4 * trained * shards * min(processes, 2) if shards > 1 else 0
     parts = {
         "weights": float(frozen + processes * (written + stepped * trained)),
