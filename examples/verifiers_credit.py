@@ -16,7 +16,7 @@ if len(sys.argv) != 3:
     sys.exit(__doc__)
 path, method = Path(sys.argv[1]), sys.argv[2]
 with TemporaryDirectory() as folder:
-    report = importers.run([path], Path(folder) / "turns.parquet", "verifiers", {})
+    report = importers.run([path], Path(folder) / "turns.parquet", "verifiers")
     turns = pq.read_table(Path(folder) / "turns.parquet")
 print(*report.lines(), sep="\n")
 frame = turns.select(["group_id", "rollout_id", "turn", "action", "reward"]).to_pandas()

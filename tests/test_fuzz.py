@@ -270,7 +270,7 @@ def test_any_record_is_imported_or_skipped_by_name(data: st.DataObject, forced: 
         path, out = Path(folder) / "rows.jsonl", Path(folder) / "out.parquet"
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         options = Options(allow_skips=True)
-        said, report = outcome(lambda: importers.run([path], out, name if forced else None, {}, options=options))
+        said, report = outcome(lambda: importers.run([path], out, name if forced else None, options))
         if report is None:
             assert not out.exists()
         else:

@@ -19,14 +19,17 @@ from hypothesis import strategies as st
 from tests.importers import files
 from turncredit.bridges import importers
 from turncredit.bridges.importers import table
-from turncredit.bridges.importers.base import Report
+from turncredit.bridges.importers.base import Options, Report
 from turncredit.data import json_lines, tables
 from turncredit.errors import UserError
+
+#: What `files.JSONL` needs, whose fields have names of their own.
+MAPPED = Options(mapping=files.JSONL)
 
 
 def imported(path: Path, name: str, *, strict: bool = False) -> tuple[pa.Table, Report]:
     out = path.parent / "out.parquet"
-    report = importers.run([path], out, name, files.JSONL if name == "jsonl" else {}, strict=strict)
+    report = importers.run([path], out, name, MAPPED if name == "jsonl" else Options(), strict=strict)
     return tables.read(out), report
 
 
@@ -174,7 +177,7 @@ def test_a_rollout_of_which_a_turn_is_bad_is_left_out_as_a_whole(case: str, plac
     change, reason = TURNS[case]
     out = tmp_path / "out.parquet"
     rows = turn_lines(place, change)
-    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl")
     assert reason in report.skipped
     assert (report.rollouts, report.turns) == (2, 6)
     left = {f"r{number}" for number in range(3)} - {f"r{place % 3}"}
@@ -190,14 +193,14 @@ def test_a_skipped_line_that_does_not_tell_its_rollout_is_noted(
     """It may be the last turn of one, which nobody can see then."""
     rows = turn_lines(place, lambda _: [gone])
     out = tmp_path / "out.parquet"
-    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl")
     assert (report.rollouts, report.notes[importers.MAYBE_SHORTENED]) == (left, 1)
 
 
 def test_a_skipped_line_that_is_a_whole_rollout_shortens_no_other(tmp_path: Path) -> None:
     own = {"group_id": "g", "rollout_id": "own", "reward": "bad", "messages": files.messages(0)}
     rows = [*turn_lines(0, lambda row: [row]), own, {**own, "rollout_id": None}]
-    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl")
     assert sum(count for count, _ in report.skipped.values()) == 2
     assert (report.rollouts, report.notes) == (3, {})
 
@@ -205,7 +208,7 @@ def test_a_skipped_line_that_is_a_whole_rollout_shortens_no_other(tmp_path: Path
 def test_lines_of_turns_after_a_rollouts_own_line_are_not_a_second_one(tmp_path: Path) -> None:
     own = {"group_id": "g", "rollout_id": "r2", "reward": 1.0, "messages": files.messages(0)}
     rows = [own, *turn_lines(0, lambda row: [row])]
-    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl")
     assert (report.rollouts, report.turns) == (2, 6)
     assert report.skipped[table.WHOLE_AND_PARTS][0] == 3
 
@@ -282,7 +285,7 @@ def test_a_file_that_cannot_be_read_is_one_line_and_leaves_no_table(
     path = tmp_path / "traces.jsonl"
     write(path)
     with pytest.raises(UserError, match=reason) as raised:
-        importers.run([path], tmp_path / "out.parquet", name, {})
+        importers.run([path], tmp_path / "out.parquet", name)
     assert "\n" not in str(raised.value)
     assert sorted(tmp_path.iterdir()) in ([path], [])
 
@@ -291,11 +294,11 @@ def test_a_mapping_that_a_format_does_not_take_is_refused(tmp_path: Path) -> Non
     with pytest.raises(
         UserError, match=r"--map rewad: trl has no such key .did you mean 'reward'.*choose one of reward, group_id"
     ):
-        importers.run([files.trl(tmp_path)], tmp_path / "out.parquet", "trl", {"rewad": "solved"})
+        importers.run([files.trl(tmp_path)], tmp_path / "out.parquet", "trl", Options(mapping={"rewad": "solved"}))
     with pytest.raises(UserError, match="--map reward=x: no record has 'x'; choose one of group_index, reward"):
-        importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"reward": "x"})
+        importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", Options(mapping={"reward": "x"}))
     with pytest.raises(UserError, match="--map turn: art has no such key"):
-        importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", {"turn": "x"})
+        importers.run([files.art(tmp_path)], tmp_path / "out.parquet", "art", Options(mapping={"turn": "x"}))
 
 
 def test_rows_of_parquet_without_a_group_or_a_turn_are_skipped_by_name(tmp_path: Path) -> None:
@@ -363,7 +366,7 @@ def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path)
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
     with pytest.raises(UserError, match=r"no record has 'scor' \(did you mean 'score'\?\); choose one of group_id, "):
-        importers.run([path], tmp_path / "turns.parquet", "jsonl", {"reward": "scor"})
+        importers.run([path], tmp_path / "turns.parquet", "jsonl", Options(mapping={"reward": "scor"}))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +379,9 @@ def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path)
 def test_a_mapped_field_that_no_record_has_is_refused(mapping: dict[str, str], message: str, tmp_path: Path) -> None:
     rows = turn_lines(0, lambda row: [{**row, "ok": True, "info": {"goal": "a"}}])
     with pytest.raises(UserError, match=message):
-        importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", mapping)
+        importers.run(
+            [files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", Options(mapping=mapping)
+        )
     assert not (tmp_path / "out.parquet").exists()
 
 
@@ -385,7 +390,7 @@ def test_a_mapped_field_that_some_records_lack_is_noted(tmp_path: Path) -> None:
     row = {"group_id": "g", "reward": 1.0, "turn": 0}
     files.lines(with_it, [{**row, "rollout_id": 0, "ok": True}])
     files.lines(without, [{**row, "rollout_id": 1}, {**row, "rollout_id": 2, "ok": None}])
-    report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
+    report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", Options(mapping={"success": "ok"}))
     assert report.notes == {"--map success=ok: a record has no 'ok'": 1}
 
 
@@ -396,7 +401,7 @@ def test_a_mapped_field_may_be_null_in_every_record(key: str, field: dict[str, A
     rows = turn_lines(0, lambda row: [row])
     path = files.lines(tmp_path / "turns.jsonl", [{**row, **field} for row in rows])
     out = tmp_path / "out.parquet"
-    report = importers.run([path], out, "jsonl", {key: name})
+    report = importers.run([path], out, "jsonl", Options(mapping={key: name}))
     assert (report.rollouts, report.notes) == (3, {})
     assert key not in tables.read(out).column_names
 
@@ -405,5 +410,5 @@ def test_a_mapped_field_may_be_null_in_every_record(key: str, field: dict[str, A
 def test_a_field_whose_name_has_a_dot_goes_before_one_within_a_field(row: dict[str, Any], tmp_path: Path) -> None:
     rows = [{"group_id": "g", "rollout_id": "r", "messages": files.messages(0), **row}]
     out = tmp_path / "out.parquet"
-    importers.run([files.lines(tmp_path / "mine.jsonl", rows)], out, "jsonl", {"reward": "info.score"})
+    importers.run([files.lines(tmp_path / "mine.jsonl", rows)], out, "jsonl", Options(mapping={"reward": "info.score"}))
     assert tables.read(out)["reward"].to_pylist() == [0.0, 1.0]

@@ -56,8 +56,7 @@ def log(form: Any = chat, rollouts: tuple[str, ...] = ("a", "b")) -> list[dict[s
 
 def imported(records: list[dict[str, Any]], folder: Path, **options: Any) -> tuple[list[dict[str, Any]], Report]:
     source = files.lines(folder / "calls.jsonl", records)
-    mapping = options.pop("mapping", {})
-    report = importers.run([source], folder / "turns.parquet", None, mapping, options=Options(**options))
+    report = importers.run([source], folder / "turns.parquet", options=Options(**options))
     return tables.read(folder / "turns.parquet").to_pylist(), report
 
 
@@ -75,7 +74,7 @@ def test_calls_of_a_rollout_may_be_in_several_files_as_logs_are_rotated(tmp_path
     records = log()
     sources = [files.lines(tmp_path / f"calls.{n}.jsonl", part) for n, part in enumerate((records[:4], records[4:]))]
     options = Options(join="trace.id")
-    report = importers.run(sources, tmp_path / "turns.parquet", None, {}, options=options)
+    report = importers.run(sources, tmp_path / "turns.parquet", options=options)
     rows = tables.read(tmp_path / "turns.parquet").to_pylist()
     assert [(row["rollout_id"], row["action"]) for row in rows] == [(one, said) for one in "ab" for said in SAID]
     assert (report.records, report.flaws, report.skipped) == (6, {}, {})
@@ -122,4 +121,4 @@ def test_join_with_another_format_is_refused_in_one_line(tmp_path: Path) -> None
     source = tmp_path / "calls.jsonl"
     source.write_text(json.dumps(log()[0]) + "\n")
     with pytest.raises(UserError, match=r"^--join reads calls of a model as jsonl; remove --from trl$"):
-        importers.run([source], tmp_path / "turns.parquet", "trl", {}, options=Options(join="trace.id"))
+        importers.run([source], tmp_path / "turns.parquet", "trl", options=Options(join="trace.id"))

@@ -73,7 +73,7 @@ def test_the_same_turns_come_out_of_every_container(container: str, name: str, t
     """Whatever the file is called."""
     path = tmp_path / name
     path.write_bytes(CONTAINERS[container])
-    report = importers.run([path], tmp_path / "out.parquet", None, {}, strict=True)
+    report = importers.run([path], tmp_path / "out.parquet", strict=True)
     assert (report.rollouts, report.turns, report.skipped) == (4, 8, {})
     found = tables.read(tmp_path / "out.parquet")
     assert sorted(set(found["rollout_id"].to_pylist())) == ["r0", "r1", "r2", "r3"]
@@ -107,7 +107,7 @@ def test_a_file_a_rollout_and_a_folder_of_them(tmp_path: Path) -> None:
     for number, row in enumerate(ROWS):
         (tmp_path / "runs" / str(number)).mkdir(parents=True)
         (tmp_path / "runs" / str(number) / "run.json").write_text(json.dumps(row["messages"], indent=1))
-    report = importers.run([tmp_path / "runs"], tmp_path / "out.parquet", None, {})
+    report = importers.run([tmp_path / "runs"], tmp_path / "out.parquet")
     assert (report.files, report.rollouts, report.turns) == (4, 4, 8)
     assert set(tables.read(tmp_path / "out.parquet")["rollout_id"].to_pylist()) == {f"{n}/run" for n in range(4)}
 
@@ -117,7 +117,7 @@ def test_a_pipe_and_the_standard_input_are_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text(LINES))
     writer.start()
-    report = importers.run([pipe], tmp_path / "out.parquet", None, {})
+    report = importers.run([pipe], tmp_path / "out.parquet")
     writer.join()
     assert report.rollouts == 4
 
@@ -143,7 +143,7 @@ def test_a_log_of_inspect_that_zstandard_compressed_is_read(tmp_path: Path) -> N
         raw = raw[:at] + (93).to_bytes(2, "little") + raw[at + 2 :]
     path = tmp_path / "log.eval"
     path.write_bytes(raw)
-    assert importers.run([path], tmp_path / "out.parquet", None, {}).turns == 2
+    assert importers.run([path], tmp_path / "out.parquet").turns == 2
 
 
 def nested(depth: int) -> str:
@@ -174,7 +174,7 @@ def test_what_holds_no_rollouts_is_refused_in_one_line_with_the_reason(case: str
     path = tmp_path / "mine.json"
     path.write_bytes(data)
     with pytest.raises(UserError, match=reason) as raised:
-        importers.run([path], tmp_path / "out.parquet", None, {})
+        importers.run([path], tmp_path / "out.parquet")
     message = str(raised.value)
     assert "\n" not in message
     assert not any(word in message for word in ("Error", "Exception", "Traceback"))
@@ -189,14 +189,14 @@ def test_a_zip_bomb_is_refused_with_the_limit(tmp_path: Path) -> None:
                 for _ in range(400):
                     member.write(b" " * 2**20)
     with pytest.raises(UserError, match=r"a ZIP archive of 1200 MiB once it is unpacked, .*1000 times"):
-        importers.run([path], tmp_path / "out.parquet", None, {})
+        importers.run([path], tmp_path / "out.parquet")
 
 
 @pytest.mark.parametrize("layout", ["an array", "an array over many lines"])
 def test_what_stands_before_the_end_of_an_array_that_is_cut_off_is_read(layout: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_bytes(CONTAINERS[layout][:-80])
-    report = importers.run([path], tmp_path / "out.parquet", None, {})
+    report = importers.run([path], tmp_path / "out.parquet")
     assert report.rollouts == 3
     assert list(report.skipped) == ["JSON that ends in the middle"]
 
@@ -205,7 +205,7 @@ def test_a_record_of_an_array_that_is_too_long_is_a_skip(tmp_path: Path, monkeyp
     monkeypatch.setattr(containers, "LONGEST_DOCUMENT", 2 * containers.CHUNK)
     path = tmp_path / "mine.json"
     path.write_text(json.dumps([*ROWS, {"group_id": "x" * 16 * containers.CHUNK}]))
-    report = importers.run([path], tmp_path / "out.parquet", None, {})
+    report = importers.run([path], tmp_path / "out.parquet")
     assert report.rollouts == 4
     assert list(report.skipped) == ["a record longer than 2 MiB"]
 
@@ -216,7 +216,7 @@ def test_formats_may_be_mixed_in_a_folder_and_are_counted(tmp_path: Path) -> Non
     for write in (files.verifiers, files.tau_bench, files.tau2, files.inspect):
         write(folder)
     (folder / "tasks.json").write_text('[{"question": "1+1", "answer": "2"}]')
-    report = importers.run([folder], tmp_path / "out.parquet", None, {})
+    report = importers.run([folder], tmp_path / "out.parquet")
     assert report.formats == {"tau-bench": 4, "inspect": 4, "tau2": 4, "verifiers": 4}
     assert [reason.partition(":")[0] for reason in report.skipped] == ["tasks, and no rollouts"]
 
@@ -247,7 +247,7 @@ def test_an_error_of_ours_that_reading_raises_has_no_name_in_the_message(tmp_pat
     ]
     path = files.lines(tmp_path / "mine.jsonl", [row() for row in rows])
     with pytest.raises(UserError) as raised:
-        importers.run([path], tmp_path / "out.parquet", None, {})
+        importers.run([path], tmp_path / "out.parquet")
     assert not any(word in str(raised.value) for word in ("Error", "Exception"))
 
 
@@ -255,6 +255,6 @@ def test_the_bound_of_a_line_holds_for_the_first_one(tmp_path: Path, monkeypatch
     monkeypatch.setattr(json_lines, "LONGEST", 2000)
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"messages": "x" * 5000}) + "\n" + LINES)
-    report = importers.run([path], tmp_path / "out.parquet", None, {})
+    report = importers.run([path], tmp_path / "out.parquet")
     assert report.rollouts == 4
     assert list(report.skipped) == ["a line longer than 0 MiB"]

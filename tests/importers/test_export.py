@@ -95,7 +95,7 @@ def test_an_import_of_an_export_gives_the_same_turns(to: str, rollouts: list[dic
     table = table_of(rollouts)
     with TemporaryDirectory() as name:
         out = written(Path(name), table, to)
-        importers.run([out], Path(name) / "again.parquet", None, {})
+        importers.run([out], Path(name) / "again.parquet")
         again = tables.read(Path(name) / "again.parquet")
     read, wanted = in_order(again), in_order(table)
     columns = ("group_id", "rollout_id", "turn", "done", *(name for name in COLUMNS if name in table.column_names))
@@ -179,7 +179,7 @@ def test_a_data_set_has_every_column_the_credit_and_a_card_with_its_provenance(t
     front = yaml.safe_load(card.split("---")[1])
     assert front["configs"][0]["data_files"][0]["path"] == "data/train-00000-of-00001.parquet"
     assert '"stage": "export"' in card
-    importers.run([folder], tmp_path / "again.parquet", None, {})
+    importers.run([folder], tmp_path / "again.parquet")
     assert tables.read(tmp_path / "again.parquet").num_rows == 3
 
 

@@ -17,7 +17,7 @@ from tests.test_imports import HEAVY
 from turncredit import credit
 from turncredit.bridges import importers
 from turncredit.bridges.importers import columns
-from turncredit.bridges.importers.base import Report
+from turncredit.bridges.importers.base import Options, Report
 from turncredit.config.judge import JudgeConfig
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -64,7 +64,7 @@ def imported(name: str | None, path: Path, *, strict: bool = True, **mapping: st
     if name == "jsonl" and not mapping:
         mapping = files.JSONL
     rewards = files.rewards_beside(path.parent, name or "")
-    report = importers.run([path], out, name, mapping, strict=strict, rewards=rewards)
+    report = importers.run([path], out, name, Options(mapping=mapping), strict=strict, rewards=rewards)
     return tables.read(out), report
 
 
@@ -237,7 +237,7 @@ def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) ->
     files.art(tmp_path)
     labels = [source.label for source in importers.expand([tmp_path])]
     assert labels == [f"{tmp_path.name}/0003", "9/0003", "10/0003"]
-    importers.run([tmp_path], tmp_path / "out.parquet", "art", {}, strict=True)
+    importers.run([tmp_path], tmp_path / "out.parquet", "art", strict=True)
     assert Turns(tables.read(tmp_path / "out.parquet")).groups == 6
 
 

@@ -21,7 +21,7 @@ from turncredit.errors import UserError
 
 def imported(path: Path, **options: Any) -> tuple[list[dict[str, Any]], Report]:
     out = path.parent / "out.parquet"
-    report = importers.run([path], out, None, {}, options=Options(**options))
+    report = importers.run([path], out, options=Options(**options))
     return tables.read(out).to_pylist(), report
 
 
@@ -168,7 +168,7 @@ def test_a_dump_of_verl_is_cut_into_turns_at_the_markers_of_its_template(name: s
     text = MARKED[name]
     assert template_of(text).name == name
     path = files.lines(tmp_path / "3.jsonl", [{"input": "task", "output": text, "score": 1.0, "step": 3}])
-    report = importers.run([path], tmp_path / "out.parquet", "verl", {}, strict=True)
+    report = importers.run([path], tmp_path / "out.parquet", "verl", strict=True)
     first, second = tables.read(tmp_path / "out.parquet").to_pylist()
     assert "go to A" in first["response_text"]
     assert "you see a key" in second["observation"]
@@ -180,11 +180,11 @@ def test_a_dump_of_verl_is_cut_into_turns_at_the_markers_of_its_template(name: s
 
 def test_a_template_may_be_named(tmp_path: Path) -> None:
     path = files.lines(tmp_path / "3.jsonl", [{"input": "task", "output": MARKED["roles"], "score": 1.0}])
-    rows, _ = [], importers.run([path], tmp_path / "out.parquet", "verl", {}, options=Options(template="chatml"))
+    rows, _ = [], importers.run([path], tmp_path / "out.parquet", "verl", options=Options(template="chatml"))
     rows = tables.read(tmp_path / "out.parquet").to_pylist()
     assert len(rows) == 1
     with pytest.raises(UserError, match=r"--template chatm: unknown template \(did you mean 'chatml'\?\)"):
-        importers.run([path], tmp_path / "out.parquet", "verl", {}, options=Options(template="chatm"))
+        importers.run([path], tmp_path / "out.parquet", "verl", options=Options(template="chatm"))
 
 
 def test_a_look_shows_the_structure_three_turns_and_a_mapping_and_writes_nothing(tmp_path: Path) -> None:

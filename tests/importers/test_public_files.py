@@ -42,7 +42,7 @@ def outcome(path: Path, name: str, out: Path) -> Row:
     """What becomes of a file: a row of the list."""
     row = dict.fromkeys(COLUMNS, "") | {"file": name}
     try:
-        report = importers.run([path], out, None, {})
+        report = importers.run([path], out)
     except UserError as error:
         reason = str(error).partition(": no rollouts in it: ")[2].partition(" (")[0]
         return row | {"outcome": "refused", "reason": reason}

@@ -22,9 +22,9 @@ from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 
 
-def imported(path: Path, mapping: dict[str, str] | None = None, **given: Any) -> tuple[pa.Table, Report]:
+def imported(path: Path, *, rewards: Path | None = None, **options: Any) -> tuple[pa.Table, Report]:
     out = path.parent / "out.parquet"
-    report = importers.run([path], out, None, mapping or {}, **given)
+    report = importers.run([path], out, options=Options(**options), rewards=rewards)
     return tables.read(out), report
 
 
@@ -90,13 +90,13 @@ def test_turns_of_ids_that_are_unique_only_within_a_task_are_told_apart(tmp_path
 def test_an_id_may_be_composed_of_several_fields(tmp_path: Path) -> None:
     rows = [{"task": {"name": "t"}, "trial": number, "log": files.messages(number), "r": 1} for number in range(2)]
     mapping = {"group_id": "task.name", "rollout_id": "task.name,trial", "messages": "log", "reward": "r"}
-    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), mapping)
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), mapping=mapping)
     assert sorted(set(found["rollout_id"].to_pylist())) == ["t/0", "t/1"]
 
 
 def test_a_mapping_goes_before_what_a_format_says(tmp_path: Path) -> None:
     mapping = {"rollout_id": "task_id,trial", "group_id": "trial", "goal": "trial"}
-    found, report = imported(files.tau_bench(tmp_path), mapping)
+    found, report = imported(files.tau_bench(tmp_path), mapping=mapping)
     assert sorted(set(found["group_id"].to_pylist())) == ["0", "1"]
     assert set(found["goal"].to_pylist()) == {"0", "1"}
     assert report.rollouts == 4
@@ -156,7 +156,7 @@ def test_a_reward_that_is_repeated_on_every_turn_is_warned_of_and_may_count_once
     found, report = imported(path)
     assert report.warnings == {table.REPEATED: 2}
     assert Turns(found).return_R.tolist() == [6.0, 6.0]
-    found, report = imported(path, options=Options(reward_once=True))
+    found, report = imported(path, reward_once=True)
     assert (Turns(found).return_R.tolist(), report.warnings) == ([2.0, 2.0], {})
 
 
@@ -175,7 +175,7 @@ def test_a_reward_function_that_gave_none_does_not_count_in_trl(tmp_path: Path) 
     path = files.trl(tmp_path)
     whole = pq.read_table(path).append_column("style", pa.array([None, 0.5, None, 0.5]))
     pq.write_table(whole, path)
-    found, report = imported(path, {"reward": "solved,style"})
+    found, report = imported(path, mapping={"reward": "solved,style"})
     assert Turns(found).return_R.tolist() == [1.0, 0.5, 0.5, 0.5]
     assert report.notes["the reward 'style' is null: the reward is the sum of the others, as in TRL"] == 2
 
@@ -272,7 +272,7 @@ def test_every_rollout_is_there_with_its_return_whatever_its_ids(
         for trial, reward in enumerate(rewards)
     ]
     path = files.lines(tmp_path_factory.mktemp("any") / "mine.jsonl", rows)
-    found, report = imported(path, options=Options(reward_once=once))
+    found, report = imported(path, reward_once=once)
     assert report.rollouts == len(rows)
     last = found.filter(pa.compute.equal(found["turn"], 1))
     assert last["reward"].to_pylist() == [row["reward"] for row in rows]

@@ -47,7 +47,7 @@ def test_what_verifiers_writes_is_imported(tmp_path: Path) -> None:
         write_episode(tmp_path / "again", episode)
     outs = []
     for folder in (tmp_path, tmp_path / "again"):
-        report = importers.run([folder / "traces.jsonl"], folder / "out.parquet", None, {}, strict=True)
+        report = importers.run([folder / "traces.jsonl"], folder / "out.parquet", strict=True)
         assert report.rollouts == 4
         outs.append(tables.read(folder / "out.parquet").drop_columns("source"))
     assert outs[0].equals(outs[1])
@@ -56,7 +56,7 @@ def test_what_verifiers_writes_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["gigpo", "flat_grpo", "step_grpo"])
 def test_a_node_has_its_turns_advantage_on_each_sampled_token(method: str, tmp_path: Path) -> None:
     read = episodes(tmp_path)
-    importers.run([tmp_path / "traces.jsonl"], tmp_path / "out.parquet", None, {}, strict=True)
+    importers.run([tmp_path / "traces.jsonl"], tmp_path / "out.parquet", strict=True)
     expected = credit(tables.read(tmp_path / "out.parquet"), method)["advantage"].to_pylist()
     assign_advantages(read, method)
     nodes = [node for episode in read for node in episode.traces[0].nodes]

@@ -190,7 +190,7 @@ def test_from_logs_to_the_table_of_agreement(server: ChatServer, tmp_path: Path)
     ]
     log = {"history": history, "question": "Count.", "question_ID": "q1", "mistake_agent": "A", "mistake_step": "2"}
     (tmp_path / "1.json").write_text(json.dumps({**log, "is_correct": False}))
-    importers.run([tmp_path / "1.json"], tmp_path / "logs.parquet", None, {})
+    importers.run([tmp_path / "1.json"], tmp_path / "logs.parquet")
     where = ["--turns", tmp_path / "logs.parquet"]
     judge(
         "label", *where, "--judge", "llm", "--ask", "decisive_step", "--model", "tiny", "--base-url", server.url,
@@ -219,7 +219,7 @@ def test_golden_baselines_on_the_logs_of_who_and_when(
     """benchmarks/whowhen/RESULTS.md: 76 of its 126 algorithm-generated logs, 36 of its 58 hand-crafted ones."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, [one for one in archive if folder in one.name], filter="data")
-    importers.run([next(tmp_path.rglob(folder))], tmp_path / "logs.parquet", None, {})
+    importers.run([next(tmp_path.rglob(folder))], tmp_path / "logs.parquet")
     logs = read_logs(tables.read(tmp_path / "logs.parquet"))
     (found,) = agreements(logs, {rule: BASELINES[rule](logs)})
     assert (found.agent[0], found.step[0][0]) == pytest.approx((agent, step), abs=5e-4)

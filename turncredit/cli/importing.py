@@ -74,9 +74,8 @@ def import_(
         return
     if not files:
         raise UserError("give files to import, folders of them, or - for the standard input; --formats lists formats")
-    mapping = _mapping(map_ or [])
     options = Options(
-        mapping=mapping,
+        mapping=_mapping(map_ or []),
         observation=observation,
         action=expression(action, action_tag),
         template=template,
@@ -90,7 +89,7 @@ def import_(
     if out is None:
         raise UserError("--out is missing: give the path of the table to write (.parquet), or --look to write none")
     output_file(out, (".parquet",), reads=[*files, rewards])
-    report = importers.run(files, out, from_, mapping, strict=strict, options=options, rewards=rewards)
+    report = importers.run(files, out, from_, options, strict=strict, rewards=rewards)
     _tell(report, out)
 
 

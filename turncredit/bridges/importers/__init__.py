@@ -88,6 +88,8 @@ FORMATS: dict[str, Format] = {
         jsonl,
     )
 }
+#: What is decided for a user who decides nothing.
+DEFAULTS = Options()
 #: Keys of `--map` that every format takes: fields of a rollout's record.
 OVERRIDES = ("group_id", "rollout_id", "task_id", "goal", "reward", "success")
 
@@ -104,31 +106,28 @@ def told(name: str) -> list[str]:
 def run(
     paths: Sequence[Path],
     out: Path,
-    name: str | None,
-    mapping: Mapping[str, str],
+    name: str | None = None,
+    options: Options = DEFAULTS,
     *,
     strict: bool = False,
-    options: Options | None = None,
     rewards: Path | None = None,
 ) -> Report:
     """Import files, and folders' files, into the table `out`. Returns what was read and skipped.
 
     paths     files, folders, and `-` for the standard input
     name      the format; None: each record's own
-    mapping   what `--map` says
+    options   what the user decided, the mapping of fields among it
     strict    the first skip or flaw is an error
-    options   the other decisions
     rewards   a second file, with rewards
 
     Raises UserError for an unknown format, a mapped field that no record has, where nothing was read, and where more
     was skipped than read.
     """
-    options = replace(options or Options(), mapping=mapping)
     _check(name, options)
     given = Rewards(rewards) if rewards is not None else None
     with _files(paths) as files:
         report = Report(strict=strict, files=len(files))
-        config = {"from": name, "map": dict(mapping), **_chosen(options)}
+        config = {"from": name, "map": dict(options.mapping), **_chosen(options)}
         inputs = {file.label: file.path for file in files} | ({} if rewards is None else {"--rewards": rewards})
         made_by = provenance.record("import", config=config, inputs=inputs)
         table.write(_rollouts(files, name, report, options, given), out, report, made_by, options)
@@ -138,7 +137,7 @@ def run(
 def _chosen(options: Options) -> dict[str, Any]:
     """The decisions that differ from the defaults, for the record."""
     chosen = {one.name: getattr(options, one.name) for one in fields(options) if one.name != "mapping"}
-    differ = {name: value for name, value in chosen.items() if value != getattr(Options(), name)}
+    differ = {name: value for name, value in chosen.items() if value != getattr(DEFAULTS, name)}
     return {name: value.pattern if isinstance(value, re.Pattern) else value for name, value in differ.items()}
 
 
