@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from string import Template
 from typing import NamedTuple
 
 import yaml
@@ -138,87 +139,47 @@ DRESS = """
 """
 
 
-def bare_workflow(granularity: str, methods: int, *, dressed: bool = False) -> str:
-    """The Snakefile of the bare workflow. Every output has the pipeline's number of folders in its path."""
-
-    def rule(name: str, keys: str, inputs: str, *outputs: str) -> str:
-        names = re.findall(r"{(\w+)}", keys)
-        title = f"{name} of " + ", ".join(f"{{wildcards.{key}}}" for key in names)
-        dress = DRESS.format(name=name, keys=keys, title=title) if dressed and names else ""
-        made = ", ".join(f'"results/{name}/{keys}/{output}"' if keys else f'"results/{output}"' for output in outputs)
-        return f"rule {name}:\n    input: {inputs}\n    output: {made}{dress}\n    script: 'job.py'\n\n"
-
-    run_keys, round_keys = "{method}/seed{seed}", "{method}/seed{seed}/round{round}"
-    shared = [
-        rule("config", "", "[]", "config.json"),
-        rule("tasks", "{split}", "[]", "games.parquet"),
-        rule("demos", "", "'results/tasks/train/games.parquet'", "demos.parquet"),
-        rule("base", "", "'results/demos.parquet'", "base"),
-        rule("sft", "", "'results/base', 'results/demos.parquet'", "policy"),
-        rule("eval", "{method}/seed{seed}/round{round}", "evaluated", "evals.parquet", "metrics.json"),
-        rule("rollout", "{method}/seed{seed}/round{round}", "sampled", "turns.parquet", "metrics.json"),
-        rule("measures", "{method}/seed{seed}/round{round}", "turns", "measures.parquet", "metrics.json"),
-        rule("report", "", "finished", "index.html", "summary.json", "curves.svg", "report-metrics.json"),
-        rule("track", "", "finished", "tracked.json"),
-    ]
-    if granularity == "stage":
-        rest = [
-            rule("credit", round_keys, "credited", "credit.parquet", "metrics.json"),
-            rule("update", round_keys, "trained", "policy", "updates.parquet", "metrics.json"),
-            rule("invariants", run_keys, "all_of_run", "invariants.parquet", "metrics.json"),
-        ]
-        policy = "update"
-    elif granularity == "round":
-        rest = [rule("rounds", round_keys, "before", "policy")]
-        policy = "rounds"
-    else:
-        rest = [rule("rounds", run_keys, "first", "policy", "invariants.parquet")]
-        policy = "rounds"
-    ends = {
-        "stage": "results/invariants/{method}/seed{seed}/invariants.parquet",
-        "round": f"results/rounds/{{method}}/seed{{seed}}/round{ROUNDS:02d}/policy",
-        "run": "results/rounds/{method}/seed{seed}/invariants.parquet",
-    }
-    return f"""
+#: The bare workflow without its rules: the input function of each, and the run's settings.
+FUNCTIONS = Template("""
 SFT, TRAIN, EVAL = "results/policy", "results/tasks/train/games.parquet", "results/tasks/eval/games.parquet"
-METHODS = [f"m{{number}}" for number in range({methods})]
-RUNS = [(method, seed) for method in METHODS for seed in range({SEEDS})]
-MEMORY = {{"a": 1000}}
+METHODS = [f"m{number}" for number in range($methods)]
+RUNS = [(method, seed) for method in METHODS for seed in range($seeds)]
+MEMORY = {"a": 1000}
 
 def player(w):
     return "sft" if int(w.round) == 1 else w.method
 
 def policy(method, seed, round):
-    return f"results/{policy}/{{method}}/seed{{seed}}/round{{round:02d}}/policy" if round and method != "sft" else SFT
+    return f"results/$policy/{method}/seed{seed}/round{round:02d}/policy" if round and method != "sft" else SFT
 
 def shared(kind, w, round=None):
-    name = {{"rollout": "turns", "measures": "measures"}}[kind]
-    return f"results/{{kind}}/{{player(w)}}/seed{{w.seed}}/round{{w.round}}/{{name}}.parquet"
+    name = {"rollout": "turns", "measures": "measures"}[kind]
+    return f"results/{kind}/{player(w)}/seed{w.seed}/round{w.round}/{name}.parquet"
 
 def evaluated(w): return [EVAL, policy(w.method, w.seed, int(w.round))]
 def sampled(w): return [TRAIN, policy(w.method, w.seed, int(w.round) - 1)]
-def turns(w): return [f"results/rollout/{{w.method}}/seed{{w.seed}}/round{{w.round}}/turns.parquet"]
+def turns(w): return [f"results/rollout/{w.method}/seed{w.seed}/round{w.round}/turns.parquet"]
 def credited(w): return [shared("rollout", w), shared("measures", w)]
 def trained(w):
-    credit = f"results/credit/{{w.method}}/seed{{w.seed}}/round{{w.round}}/credit.parquet"
+    credit = f"results/credit/{w.method}/seed{w.seed}/round{w.round}/credit.parquet"
     return [credit, shared("rollout", w), policy(w.method, w.seed, int(w.round) - 1), SFT]
 def all_of_run(w):
     return [
-        f"results/{{rule}}/{{w.method}}/seed{{w.seed}}/round{{round:02d}}/{{name}}.parquet"
-        for round in range(1, {ROUNDS} + 1)
+        f"results/{rule}/{w.method}/seed{w.seed}/round{round:02d}/{name}.parquet"
+        for round in range(1, $rounds + 1)
         for rule, name in (("update", "updates"), ("credit", "credit"))
-    ] + [f"results/eval/{{w.method}}/seed{{w.seed}}/round{{round:02d}}/evals.parquet" for round in {EVALUATED}]
+    ] + [f"results/eval/{w.method}/seed{w.seed}/round{round:02d}/evals.parquet" for round in $evaluated]
 def first(w):
-    folder = f"seed{{w.seed}}/round01"
-    turns = [f"results/rollout/sft/{{folder}}/turns.parquet", f"results/measures/sft/{{folder}}/measures.parquet"]
+    folder = f"seed{w.seed}/round01"
+    turns = [f"results/rollout/sft/{folder}/turns.parquet", f"results/measures/sft/{folder}/measures.parquet"]
     return [*turns, SFT, TRAIN, EVAL]
 def before(w):
     if int(w.round) == 1:
         return first(w)
-    return [policy(w.method, w.seed, int(w.round) - 1), *([EVAL] if int(w.round) in {EVALUATED} else [])]
+    return [policy(w.method, w.seed, int(w.round) - 1), *([EVAL] if int(w.round) in $evaluated else [])]
 def finished(w):
-    return [f"{ends[granularity]}".format(method=method, seed=seed) for method, seed in RUNS] + [
-        f"results/eval/sft/seed0/round{{part:02d}}/evals.parquet" for part in range(1, 5)
+    return [f"$end".format(method=method, seed=seed) for method, seed in RUNS] + [
+        f"results/eval/sft/seed0/round{part:02d}/evals.parquet" for part in range(1, 5)
     ]
 def config_of(w): return MEMORY
 def memory(w, attempt): return 1000 * attempt
@@ -227,7 +188,50 @@ def priority(w): return 1000 - int(getattr(w, "round", 1))
 rule all:
     input: "results/config.json", "results/index.html", "results/tracked.json", finished
 
-""" + "".join(shared + rest)
+""")
+
+
+def bare_workflow(granularity: str, methods: int, *, dressed: bool = False) -> str:
+    """The Snakefile of the bare workflow. Every output has the pipeline's number of folders in its path."""
+    run_keys, round_keys = "{method}/seed{seed}", "{method}/seed{seed}/round{round}"
+    rules = [
+        ("config", "", "[]", "config.json"),
+        ("tasks", "{split}", "[]", "games.parquet"),
+        ("demos", "", "'results/tasks/train/games.parquet'", "demos.parquet"),
+        ("base", "", "'results/demos.parquet'", "base"),
+        ("sft", "", "'results/base', 'results/demos.parquet'", "policy"),
+        ("eval", round_keys, "evaluated", "evals.parquet", "metrics.json"),
+        ("rollout", round_keys, "sampled", "turns.parquet", "metrics.json"),
+        ("measures", round_keys, "turns", "measures.parquet", "metrics.json"),
+        ("report", "", "finished", "index.html", "summary.json", "curves.svg", "report-metrics.json"),
+        ("track", "", "finished", "tracked.json"),
+    ]
+    if granularity == "stage":
+        rules += [
+            ("credit", round_keys, "credited", "credit.parquet", "metrics.json"),
+            ("update", round_keys, "trained", "policy", "updates.parquet", "metrics.json"),
+            ("invariants", run_keys, "all_of_run", "invariants.parquet", "metrics.json"),
+        ]
+        policy, end = "update", "results/invariants/{method}/seed{seed}/invariants.parquet"
+    elif granularity == "round":
+        rules += [("rounds", round_keys, "before", "policy")]
+        policy, end = "rounds", f"results/rounds/{{method}}/seed{{seed}}/round{ROUNDS:02d}/policy"
+    else:
+        rules += [("rounds", run_keys, "first", "policy", "invariants.parquet")]
+        policy, end = "rounds", "results/rounds/{method}/seed{seed}/invariants.parquet"
+    functions = FUNCTIONS.substitute(
+        methods=methods, seeds=SEEDS, rounds=ROUNDS, evaluated=EVALUATED, policy=policy, end=end
+    )
+    return functions + "".join(bare_rule(*rule, dressed=dressed) for rule in rules)
+
+
+def bare_rule(name: str, keys: str, inputs: str, *outputs: str, dressed: bool) -> str:
+    """A rule of the bare workflow, whose outputs lie under its wildcards `keys`."""
+    names = re.findall(r"{(\w+)}", keys)
+    title = f"{name} of " + ", ".join(f"{{wildcards.{key}}}" for key in names)
+    dress = DRESS.format(name=name, keys=keys, title=title) if dressed and names else ""
+    made = ", ".join(f'"results/{name}/{keys}/{output}"' if keys else f'"results/{output}"' for output in outputs)
+    return f"rule {name}:\n    input: {inputs}\n    output: {made}{dress}\n    script: 'job.py'\n\n"
 
 
 def plan_variants() -> dict[str, Command]:
