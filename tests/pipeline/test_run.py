@@ -99,6 +99,14 @@ def test_what_comes_after_a_slow_job_is_expected_to_be_slow_before_it_has_ended(
     assert state(running=[running]).seconds_left() == pytest.approx(taken + rest, rel=1e-3)
 
 
+def test_the_first_job_of_a_rule_says_how_long_the_others_take_by_the_share_that_it_has_done():
+    """Where an experiment is resumed, short jobs have ended, and say little about its first update."""
+    running = {"rule": "update", "label": "update", "started": time.time() - 30, "share": 0.25}
+    resumed = run.State(cores=1, wanted=Counter(config=9, update=24), plan={"runs": 1}, running=[running])
+    resumed.ended = [ended("config", 0, 0.1) for _ in range(9)]
+    assert resumed.seconds_left() == pytest.approx(23 * 120 + 90, rel=0.01)
+
+
 @pytest.mark.parametrize("share", [{}, {"share": 0.5}])
 def test_the_time_left_of_a_job_that_is_late_goes_on_changing_and_never_reaches_zero(monkeypatch, share):
     running = {"rule": "sft", "label": "sft", "started": 0.0, **share}

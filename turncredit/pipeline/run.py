@@ -114,7 +114,8 @@ class State:
         running = [(job, time.time() - job["started"]) for job in self.running if job["rule"] in each]
         for job, elapsed in running:
             if not ended[job["rule"]]:
-                each[job["rule"]] = max(each[job["rule"]], elapsed)
+                share = job.get("share", 0.0)
+                each[job["rule"]] = max(each[job["rule"]], elapsed / share if share >= EARLY else elapsed)
         left = {rule: each[rule] * max(0, count - ended[rule]) for rule, count in self.wanted.items()}
         for job, elapsed in running:
             left[job["rule"]] += seconds_to_go(each[job["rule"]], elapsed, job.get("share", 0.0)) - each[job["rule"]]
