@@ -120,13 +120,14 @@ def test_a_pipe_and_the_standard_input_are_read(tmp_path: Path) -> None:
     report = importers.run([pipe], tmp_path / "out.parquet")
     writer.join()
     assert report.rollouts == 4
+    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py() == f"{pipe}:1"
 
 
 def test_the_standard_input_is_a_file_called_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTAINERS["gzip"]), encoding="utf-8"))
     done = turncredit("import", "-", "--out", tmp_path / "out.parquet")
     assert (done.returncode, "4 rollouts" in done.stdout) == (0, True)
-    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py().endswith("stdin:1")
+    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py() == "stdin:1"
 
 
 def test_a_log_of_inspect_that_zstandard_compressed_is_read(tmp_path: Path) -> None:

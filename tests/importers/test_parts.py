@@ -22,7 +22,7 @@ ARGUMENTS = '{"city": "Oslo"}'
 
 
 def context(observation: Any = "auto", *, strict: bool = False) -> Context:
-    return Context(Source(Path("a.jsonl"), "a"), Report(strict=strict), Options(observation=observation))
+    return Context(Source(Path("a.jsonl"), "a", "a.jsonl"), Report(strict=strict), Options(observation=observation))
 
 
 def said(message: Any) -> str:

@@ -197,6 +197,8 @@ REWARDS: dict[str, tuple[str, list[float | None]]] = {
         ),
         [0.0, 1.0, 2.0, 3.0],
     ),
+    "by group and rollout in one id.json": (json.dumps({"g0/0": 4, "g1/1": 5}), [4.0, None, None, 5.0]),
+    "by task and trial.json": (json.dumps([{"task_id": "t1", "trial": 0, "reward": 6}]), [None, None, 6.0, None]),
     "by task.json": (json.dumps([{"task_id": "t0", "reward": 5}]), [5.0, 5.0, None, None]),
     "a benchmarks report.json": (json.dumps({"resolved_ids": ["t0"], "unresolved_ids": ["t1"]}), [1.0, 1.0, 0.0, 0.0]),
     "a table.csv": ("task_id,success\nt0,0\nt1,1\n", [0.0, 0.0, 1.0, 1.0]),
@@ -224,6 +226,11 @@ def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
         ('{"rollout_id": "z"}', "a record without 'reward'"),
         ('{"name": "z", "reward": 1}', "a record without 'rollout_id' or 'task_id'"),
         ('{"rollout_id": "z", "reward": "high"}', "reward is not a number"),
+        ('{"0": 1, "1": 0}', "rollout '0' is in several groups \\('g0', 'g1'\\); give group_id beside rollout_id"),
+        (
+            '[{"task_id": "t", "reward": 1}, {"task_id": "t", "reward": 0}]',
+            "the task 't' has another reward before; give one for each rollout",
+        ),
         ("", "no rewards in it"),
     ],
 )

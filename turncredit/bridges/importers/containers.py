@@ -44,24 +44,25 @@ _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
-def records(path: Path, report: Report) -> Iterator[Record]:
-    """`file:place` and record of each object in a file."""
+def records(path: Path, report: Report, name: str = "") -> Iterator[Record]:
+    """`file:place` and record of each object in a file, which is called `name`, or its path."""
+    name = name or str(path)
     with opened(path) as handle:
         start = handle.peek(8)[:8] if isinstance(handle, io.BufferedReader) else b""
         if start.startswith(b"PAR1"):
-            for where, row in parquet_rows(path):
-                yield where, {name: without_nulls(value) for name, value in row.items()}
+            for where, row in parquet_rows(path, name):
+                yield where, {column: without_nulls(value) for column, value in row.items()}
         elif start.startswith(b"PK\x03\x04") or start.startswith(b"PK\x05\x06"):
-            yield from _members(path, report)
+            yield from _members(path, report, name)
         else:
             unpack = next((open_ for magic, open_ in _COMPRESSED.items() if start.startswith(magic)), None)
             stream: Any = unpack(handle) if unpack else handle
             try:
-                yield from _objects(stream, str(path), report, LONGEST_DOCUMENT)
+                yield from _objects(stream, name, report, LONGEST_DOCUMENT)
             except _DAMAGED as error:
                 if unpack is None:
                     raise
-                _lost(report, str(path), "compressed data that end in the middle or are damaged", str(error))
+                _lost(report, name, "compressed data that end in the middle or are damaged", str(error))
 
 
 def without_nulls(value: Any) -> Any:
@@ -79,30 +80,30 @@ def _lost(report: Report, where: str, reason: str, detail: str) -> None:
     report.skip(where, reason, " ".join(detail.split())[:80], unattributed=True)
 
 
-def _members(path: Path, report: Report) -> Iterator[Record]:
+def _members(path: Path, report: Report, name: str) -> Iterator[Record]:
     """The records of a ZIP archive's members; of a log of Inspect, of its samples alone."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED as error:
-        _lost(report, str(path), "a ZIP archive that ends in the middle or is damaged", str(error))
+        _lost(report, name, "a ZIP archive that ends in the middle or is damaged", str(error))
         return
     with archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         total = sum(member.file_size for member in members)
         if total > MOST_IN_ARCHIVE or total > MOST_TIMES * max(path.stat().st_size, 2**20):
             raise UserError(
-                f"{path}: a ZIP archive of {total // 2**20} MiB once it is unpacked, {path.stat().st_size} bytes "
+                f"{name}: a ZIP archive of {total // 2**20} MiB once it is unpacked, {path.stat().st_size} bytes "
                 f"before; the limits are {MOST_IN_ARCHIVE // 2**30} GiB and {MOST_TIMES} times. Unpack it yourself if "
                 "you trust it"
             )
         samples = [member for member in members if member.filename.startswith("samples/")]
         if not samples and any(member.filename in ("header.json", "_journal/start.json") for member in members):
             raise UserError(
-                f"{path}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
+                f"{name}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
             )
         known = [member for member in members if Path(member.filename).suffix in ENDINGS]
         for member in samples or known:
-            yield from _member(archive, member, f"{path}!{member.filename}", report)
+            yield from _member(archive, member, f"{name}!{member.filename}", report)
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, report: Report) -> Iterator[Record]:

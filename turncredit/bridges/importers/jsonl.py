@@ -155,7 +155,7 @@ def rewards(turns: list[Turn], reward: Any) -> None:
 
 def place_of(where: str, context: Context) -> str:
     """A name for the rollout at `where` in its file: the file's label, and the record's place where it has several."""
-    place = where.removeprefix(str(context.source.path)).lstrip(":!")
+    place = where.removeprefix(context.source.name).lstrip(":!")
     return f"{context.source.label}:{place}" if place else context.source.label
 
 
