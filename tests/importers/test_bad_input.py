@@ -261,6 +261,20 @@ def test_a_session_whose_outputs_are_apart_is_left_out_as_a_whole(
     assert set(found["rollout_id"].to_pylist()) == left
 
 
+@pytest.mark.parametrize("name", ["transcript", "agent-lightning"])
+def test_a_rollout_whose_lines_do_not_stand_together_is_left_out_as_a_whole(name: str, tmp_path: Path) -> None:
+    path = files.WRITERS[name](tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    second = lines.pop(1)
+    path.write_text("".join([*lines, second]))
+    found, report = imported(path, name)
+    assert report.rollouts == 3
+    assert len(set(found["rollout_id"].to_pylist())) == 3
+    (reason,) = report.skipped
+    assert "do not stand" in reason
+    assert report.skipped[reason][1].startswith(f"{path}:{len(lines) + 1}")
+
+
 def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path: Path) -> None:
     rows = files.verl_rows(session=True)
     _, report = imported(files.lines(tmp_path / "3.jsonl", [rows[0], "cut", *rows[2:]]), "verl")

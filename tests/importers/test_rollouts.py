@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.helpers import turncredit
 from tests.importers import files
 from turncredit.bridges import importers
-from turncredit.bridges.importers import table
+from turncredit.bridges.importers import table, transcript
 from turncredit.bridges.importers.base import NO_REWARD, Options, Report
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -292,6 +292,42 @@ def test_an_id_that_may_be_a_tasks_drops_no_rollout(tmp_path: Path) -> None:
     found, report = imported(files.lines(tmp_path / "mine.jsonl", rows))
     assert (report.rollouts, report.skipped) == (2, {})
     assert sorted(set(found["rollout_id"].to_pylist())) == ["t", "t/mine:2"]
+
+
+def session(*lines: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records of Claude Code: two turns of a session, with these records between them."""
+    said = [{"type": message["role"], "sessionId": "s", "message": message} for message in files.messages(0)]
+    return [*said[:2], *lines, *said[2:]]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_records_of_claude_code_that_name_no_session_do_not_cut_it_in_two(first: bool, tmp_path: Path) -> None:
+    others = [
+        {"type": "summary", "summary": "a title", "leafUuid": "u"},
+        {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    ]
+    rows = [*others, *session()] if first else session(*others)
+    found, report = imported(files.lines(tmp_path / "session.jsonl", rows))
+    assert (found["rollout_id"].to_pylist(), found["turn"].to_pylist()) == (["s", "s"], [0, 1])
+    assert report.skipped == {}
+    assert report.records == len(rows)
+    assert report.notes[transcript.NO_MESSAGE] == 2
+
+
+def test_a_sub_agents_messages_are_no_turns_of_its_callers_session(tmp_path: Path) -> None:
+    inner = [{**row, "isSidechain": True} for row in session()]
+    found, report = imported(files.lines(tmp_path / "session.jsonl", session(*inner)))
+    assert found["turn"].to_pylist() == [0, 1]
+    assert report.notes[transcript.SIDECHAIN] == len(inner)
+    alone, report = imported(files.lines(tmp_path / "agent.jsonl", inner))
+    assert alone["turn"].to_pylist() == [0, 1]
+    assert transcript.SIDECHAIN not in report.notes
+
+
+def test_a_transcript_without_a_message_is_refused_for_that(tmp_path: Path) -> None:
+    row = {"type": "summary", "summary": "a title", "leafUuid": "u"}
+    with pytest.raises(UserError, match="no rollouts in it: no turn: the policy wrote no message"):
+        imported(files.lines(tmp_path / "session.jsonl", [row]))
 
 
 def test_records_that_are_the_parts_of_one_message_are_one_turn(tmp_path: Path) -> None:
