@@ -144,7 +144,7 @@ def test_an_id_that_comes_twice_is_read_once(tmp_path: Path) -> None:
 
 #: what is changed in the line of a turn, or the lines in its place; and the reason given
 TURNS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a turn twice": (lambda row: [row, row], "a turn that was read before"),
+    "a turn twice": (lambda row: [row, {**row, "observation": "p"}], "a turn that was read before"),
     "a null reward": (lambda row: [{**row, "reward": None}], "reward is missing or null"),
     "a reward that is NaN": (lambda row: [{**row, "reward": float("nan")}], "reward is not a finite number"),
     "a turn that is no number": (lambda row: [{**row, "turn": "first"}], "turn is not a number 0, 1, 2, ..."),

@@ -131,6 +131,18 @@ def test_a_rollout_that_lacks_its_first_turn_is_not_one_that_is_counted_from_one
     assert (report.rollouts, list(report.skipped)) == (1, ["a rollout without one of its turns"])
 
 
+@pytest.mark.parametrize("name", ["jsonl", "verl-agent"])
+def test_a_copy_of_a_turn_counts_once(name: str, tmp_path: Path) -> None:
+    """verl-agent's `adjust_batch` repeats lines, chosen at random, until their number suits the GPUs."""
+    path = turns(tmp_path, [0.0, 1.0]) if name == "jsonl" else files.WRITERS[name](tmp_path)
+    whole, _ = imported(path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[1], lines[0], lines[1]]))
+    found, report = imported(path)
+    assert found.drop_columns("source").equals(whole.drop_columns("source"))
+    assert (report.skipped, report.notes[table.COPY]) == ({}, 3)
+
+
 def test_a_reward_on_the_last_turn_alone_is_the_rollouts(tmp_path: Path) -> None:
     found, report = imported(turns(tmp_path, [None, None, 1.0]))
     assert sorted(found["reward"].to_pylist()) == [0.0] * 4 + [1.0] * 2
