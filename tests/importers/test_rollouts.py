@@ -102,6 +102,37 @@ def test_a_mapping_goes_before_what_a_format_says(tmp_path: Path) -> None:
     assert report.rollouts == 4
 
 
+@pytest.mark.parametrize(
+    ("mapping", "reason"),
+    [
+        ({"reward": "remark"}, "reward is not a number"),
+        ({"success": "remark"}, "success is neither true nor false"),
+    ],
+)
+def test_a_mapped_field_that_does_not_hold_its_key_skips_the_rollout(
+    mapping: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    path = files.tau_bench(tmp_path)
+    rows = json.loads(path.read_text())
+    for number, row in enumerate(rows):
+        row["remark"] = "none" if number == 0 else 1
+    path.write_text(json.dumps(rows))
+    _, report = imported(path, mapping=mapping)
+    assert (report.rollouts, list(report.skipped)) == (3, [reason])
+    assert report.skipped[reason][1].startswith(f"{path}:0")
+
+
+def test_records_are_turns_where_their_number_is_mapped_whatever_else_they_hold(tmp_path: Path) -> None:
+    rows = [
+        {"group_id": "g", "rollout_id": "r", "step": step, "reward": step, "messages": files.messages(0), "said": "a"}
+        for step in range(2)
+    ]
+    mapping = {"turn": "step", "response_text": "said"}
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", rows), mapping=mapping)
+    assert (found["turn"].to_pylist(), found["reward"].to_pylist()) == ([0, 1], [0.0, 1.0])
+    assert report.skipped == {}
+
+
 @pytest.mark.parametrize(("written", "read"), [(0, False), (1, True), (1.0, True), ("true", True), (True, True)])
 def test_truths_may_be_numbers(written: Any, read: bool, tmp_path: Path) -> None:
     found, _ = imported(rollouts(tmp_path, success=written, done=written))

@@ -48,6 +48,7 @@ from turncredit.bridges.importers.base import (
     Record,
     Report,
     Rollout,
+    Skip,
     Source,
     finite_or_none,
     id_of,
@@ -210,9 +211,8 @@ def _read(files: Sequence[Source], name: str | None, report: Report, options: Op
         for format_, run_ in groupby(records(file.path, report, file.name), key=lambda record: chosen(record[1])):
             ours = format_.name == jsonl.FORMAT.name
             for rollout in _by_format(format_, calls.noticed(run_, report) if ours else run_, context):
-                if not ours:
-                    _override(rollout, format_, context)
-                yield rollout
+                if ours or _overridden(rollout, format_, context):
+                    yield rollout
 
 
 def _read_calls(files: Sequence[Source], join: str, report: Report, options: Options) -> Iterator[Rollout]:
@@ -249,8 +249,20 @@ def chooser(forced: Format | None, mapping: Mapping[str, str]) -> Callable[[Mapp
     return choose
 
 
+def _overridden(rollout: Rollout, format_: Format, context: Context) -> bool:
+    """Whether the rollout could be given what `--map` says; without it, it is a skip of the report."""
+    try:
+        _override(rollout, format_, context)
+    except Skip as skip:
+        context.report.skip(rollout.where, str(skip), skip.detail)
+        if rollout.part:
+            context.report.incomplete_ids.add((rollout.group_id, rollout.rollout_id))
+        return False
+    return True
+
+
 def _override(rollout: Rollout, format_: Format, context: Context) -> None:
-    """What `--map` says about a rollout's record, in place of what the format says."""
+    """What `--map` says about a rollout's record, in place of what the format says. Raises Skip for what it is not."""
     mapping = {key: name for key, name in context.options.mapping.items() if key not in format_.takes}
     record = rollout.record
     if not mapping or record is None:

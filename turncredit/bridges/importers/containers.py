@@ -1,7 +1,7 @@
 """Records in any container: JSON lines, a JSON array, one or several objects over many lines, Parquet, a ZIP archive.
 
-The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz), begin with a byte
-order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
+The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz, Zstandard), begin with
+a byte order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
 long or no object is a skip of the report. An array or a file whose objects are the messages of one conversation is one
 record.
 """
@@ -34,12 +34,25 @@ LONGEST_DOCUMENT = 4 * json_lines.LONGEST
 MOST_IN_ARCHIVE = 16 * 2**30
 MOST_TIMES = 1000
 #: Names of files that a folder may hold beside rollouts: read if they end so.
-ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet", ".traj", ".eval", ".zip", ".gz", ".bz2", ".xz")
+ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet", ".traj", ".eval", ".zip", ".gz", ".bz2", ".xz", ".zst")
 CHUNK = 2**20
 #: the number of this compression in ZIP archives
 ZSTANDARD = 93
 
-_COMPRESSED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+
+def _zstandard(stream: Any) -> Any:
+    """A stream of Zstandard, which the standard library of Python 3.13 does not know: Arrow does."""
+    return pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd")
+
+
+_COMPRESSED: dict[bytes, Any] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": _zstandard,
+}
+#: what stands in every tar archive, and where
+TAR, TAR_AT = b"ustar", 257
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
@@ -118,7 +131,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, repor
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """A member to read. The standard library of Python 3.13 knows no Zstandard, which Inspect writes: Arrow does."""
+    """A member to read; Inspect compresses with Zstandard."""
     if member.compress_type != ZSTANDARD or archive.filename is None:
         return io.BufferedReader(archive.open(member))
     with Path(archive.filename).open("rb") as file:
@@ -126,13 +139,15 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
         file.seek(lengths, io.SEEK_CUR)  # its name and the extra field
         packed = file.read(min(member.compress_size, LONGEST_DOCUMENT))
-    return io.BufferedReader(pa.CompressedInputStream(pa.BufferReader(packed), "zstd"))
+    return io.BufferedReader(_zstandard(io.BytesIO(packed)))
 
 
 def _objects(stream: Any, where: str, report: Report, longest: int) -> Iterator[Record]:
     """The records of an open file of JSON, whatever its layout."""
     stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-    start = stream.peek(4)[:4]
+    start = stream.peek(TAR_AT + len(TAR))
+    if start[TAR_AT:].startswith(TAR):
+        raise UserError(f"{where}: a tar archive; unpack it, and give the folder")
     mark = next((mark for mark in _MARKS if start.startswith(mark)), b"")
     stream.read(len(mark))
     if _MARKS.get(mark, "utf-8") != "utf-8":
