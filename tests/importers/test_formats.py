@@ -190,6 +190,18 @@ def test_steps_of_rllm_that_do_not_sum_to_the_reward_are_not_used(tmp_path: Path
     assert table["reward"].to_pylist()[:2] == [0.0, 1.0]
 
 
+def test_a_trajectory_of_rllm_without_a_reward_has_its_last_steps(tmp_path: Path) -> None:
+    folder = files.rllm(tmp_path)
+    for path in folder.iterdir():
+        episode = json.loads(path.read_text())
+        for trajectory in episode["trajectories"]:
+            trajectory["reward"] = None
+            trajectory["steps"][0]["reward"], trajectory["steps"][-1]["reward"] = 0.0, 0.75
+        path.write_text(json.dumps(episode))
+    found, _ = imported("rllm", folder)
+    assert set(Turns(found).return_R.tolist()) == {0.75}
+
+
 def test_scores_of_states_in_traces_are_progress_and_a_turn_without_one_changes_nothing(tmp_path: Path) -> None:
     """prime-rl's pull request 3282: `info["turn_rewards"]`, one number or null for each turn."""
     episodes = [files.episode(number) for number in range(4)]
