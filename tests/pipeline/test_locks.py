@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from turncredit.errors import UserError
 from turncredit.pipeline import locks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -29,7 +30,7 @@ def locked(state: Path) -> bool:
 
 def record_of(state: Path, process: subprocess.Popen) -> None:
     """Leave the record that `process` would have left."""
-    (state / "turncredit-processes").mkdir(exist_ok=True)
+    (state / "turncredit-processes").mkdir(parents=True, exist_ok=True)
     (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks.identity(process.pid)))
 
 
@@ -91,3 +92,23 @@ def test_the_process_itself_is_recorded_and_without_a_lock_there_is_nothing_to_t
     assert not locks.take_over(tmp_path)
     records = [json.loads(path.read_text()) for path in (tmp_path / "turncredit-processes").glob("*.json")]
     assert [record["pid"] for record in records] == [os.getpid()]
+
+
+@pytest.mark.parametrize("given", ["results/tiny", "link/tiny"])
+def test_nothing_is_removed_while_a_run_works_beside_a_link_to_its_results(tmp_path, monkeypatch, other, given):
+    disk, folder = tmp_path / "disk", tmp_path / "folder"
+    (disk / "tiny").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "results").symlink_to(disk)
+    (folder / "link").symlink_to(disk)
+    record_of(folder / ".snakemake", other)
+    monkeypatch.chdir(folder)
+    for experiment in (Path(given), (disk / "tiny")):
+        with pytest.raises(UserError, match=f"a run works in {folder}"):
+            locks.refuse_while_running(experiment)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"a run works in {folder}"):
+        locks.refuse_while_running(folder / given)
+    other.kill()
+    other.wait()
+    locks.refuse_while_running(folder / given)

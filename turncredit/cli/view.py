@@ -99,8 +99,8 @@ def view(
 
 def activity_of(folder: Path) -> Activity:
     """What Snakemake does in the experiment's folder, and which of its jobs have failed since they last ended well."""
-    base = folder.parent.parent
-    if not (base / STATE).is_dir():
+    base = next(iter(locks.workplaces(folder)), None)
+    if base is None:
         return NOTHING
     try:
         plan = plan_of(folder)

@@ -65,15 +65,27 @@ def holder(state: Path) -> tuple[str, int] | None:
     return None
 
 
+def workplaces(experiment: str | Path) -> list[Path]:
+    """The folders in which Snakemake has made, or makes, `results/<experiment>`, the one that was most likely used first.
+
+    `results` may be a link to another disk: then Snakemake's folder is beside the link, not beside what it points to.
+    """
+    real, here = Path(experiment).resolve(), Path.cwd()
+    folders = [Path(os.path.abspath(experiment)).parent.parent, real.parent.parent]
+    if (here / "results" / real.name).resolve() == real:
+        folders.insert(1, here)
+    return [folder for folder in dict.fromkeys(folders) if (folder / ".snakemake").is_dir()]
+
+
 def refuse_while_running(experiment: Path) -> None:
     """Raise UserError if a Snakemake works in the folder of `experiment`: what it is making must not be removed."""
-    folder = experiment.resolve().parent.parent
-    if (other := holder(folder / ".snakemake")) is not None:
-        host, process = other
-        raise UserError(
-            f"{experiment}: nothing is removed while a run works in {folder} (process {process} on {host}); "
-            "wait until it ends"
-        )
+    for folder in workplaces(experiment):
+        if (other := holder(folder / ".snakemake")) is not None:
+            host, process = other
+            raise UserError(
+                f"{experiment}: nothing is removed while a run works in {folder} (process {process} on {host}); "
+                "wait until it ends"
+            )
 
 
 def being_made(state: Path) -> dict[str, str | None]:
