@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, rounds
 from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, planned_paths, read_paths, step_of
-from turncredit.pipeline.job import Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
@@ -133,15 +134,30 @@ def damage(path: str, kind: str) -> str | None:
 
 def deleted_after_use(plan: Plan) -> set[str]:
     """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
-    last = plan.experiment.rounds
+    experiment = plan.experiment
+    if experiment.keep_policies == "all":
+        return set()
     passing: dict[str, str] = {}
-    for method, seed in plan.experiment.runs():
-        passing |= rounds.passing_policies(plan, method, seed, range(1, last + 1))
-        if passing and plan.method(method).scorer == "implicit" and plan.experiment.granularity == "stage":
-            # No job of a stage reads the last model after its own round.
-            turns = plan.turns_at(method, seed, last)
-            passing[plan.read_by("implicit", turns, method)] = plan.read_by("logprobs", turns, method)
+    for method, seed in experiment.runs():
+        passing |= rounds.passing_policies(plan, method, seed, range(1, experiment.rounds + 1))
+        # No job of a stage reads the last model after its own round.
+        passing = {**_implicit_models(plan, plan.turns_at(method, seed, experiment.rounds), method), **passing}
+    for turns, method in product(plan.audited, plan.audit_methods):
+        passing = {**_implicit_models(plan, turns, method), **passing}
     return {path for path, after in passing.items() if os.path.exists(after) and not os.path.exists(path)}
+
+
+def _implicit_models(plan: Plan, turns: JobKeys, method: str) -> dict[str, str]:
+    """The implicit reward models of a method up to these turns that jobs of single stages make.
+
+    Each has the log-probabilities of these turns, which are the last that is made of it.
+    """
+    if plan.method(method).scorer != "implicit":
+        return {}
+    every = [plan.turns_at(turns.policy, turns.seed, round) for round in range(1, turns.round)]
+    keys = [plan.keys_of("implicit", one, method) for one in (*every, turns)]
+    alone = [at for at in keys if at is not None and loop.block_of(plan, "implicit_model", at) is None]
+    return {plan.layout.path("implicit", at.keys): plan.read_by("logprobs", turns, method) for at in alone}
 
 
 #: By path, the provenance in the artifacts of a job that are on disk and have one.
