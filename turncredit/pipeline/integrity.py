@@ -12,7 +12,6 @@ What has not been made yet, because the run has not got that far or was extended
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from turncredit.config import stages
 from turncredit.config.layout import Layout, Located
 from turncredit.data import provenance, tables
+from turncredit.data.files import discard
 from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, rounds
@@ -312,10 +312,7 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
         if not belongs(root, path):
             raise UserError(f"{path}: no artifact of {root}; nothing was removed")
     for path in every:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        discard(path)
         for folder in path.parents:
             if folder == root or (folder.is_dir() and any(folder.iterdir())):
                 break

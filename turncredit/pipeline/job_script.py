@@ -12,7 +12,6 @@ import io
 import json
 import os
 import resource
-import shutil
 import sys
 import time
 import traceback
@@ -24,7 +23,7 @@ from typing import Any
 
 from turncredit import envs
 from turncredit.config import from_mapping, stages
-from turncredit.data.files import write_json
+from turncredit.data.files import discard, write_json
 from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
@@ -292,7 +291,7 @@ def clear_leftovers(outputs: Iterable[str]) -> None:
     for output in map(Path, outputs):
         for whole in (output, output.parent):
             for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):
-                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+                discard(left)
 
 
 def _cpu_seconds() -> float:

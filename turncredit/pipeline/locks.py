@@ -66,7 +66,7 @@ def holder(state: Path) -> tuple[str, int] | None:
 
 
 def workplaces(experiment: str | Path) -> list[Path]:
-    """The folders in which Snakemake has made, or makes, `results/<experiment>`, the one that was most likely used first.
+    """The folders in which Snakemake has made, or makes, `results/<experiment>`; the most likely one is the first.
 
     `results` may be a link to another disk: then Snakemake's folder is beside the link, not beside what it points to.
     """

@@ -50,7 +50,8 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     """Start the server for this process, from its main thread, and return the shell that uses it.
 
     Returns `(path, "")`, or `(None, reason)` if it cannot work here: not Linux 5.3 or later, or a temporary folder that
-    is mounted noexec or whose path is too long for a socket. The server also imports `also`. It ends, and removes its folder, when this process ends.
+    is mounted noexec or whose path is too long for a socket. The server also imports `also`. It ends, and removes its
+    folder, when this process ends.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
