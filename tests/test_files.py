@@ -32,7 +32,6 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(tmp_path / "policy") == ["other"]
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
 @pytest.mark.parametrize("there", [True, False], ids=["a link", "a link to nothing"])
 def test_a_new_folder_replaces_a_link_and_leaves_what_it_points_to(tmp_path, there):
     disk, policy = tmp_path / "disk", tmp_path / "round01" / "policy"
@@ -62,6 +61,7 @@ def test_a_link_to_a_folder_is_removed_alone_also_where_a_killed_job_has_left_it
     assert (disk / "weights").read_text() == "one"
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
 def test_weights_in_a_folder_can_be_read_by_whom_the_umask_says(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
