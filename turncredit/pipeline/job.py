@@ -258,6 +258,12 @@ class Job:
         seed = self.at.seed if self.at.seed >= 0 else None
         return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
 
+    def hash_own_files(self) -> None:
+        """Hash the user's own files now, before the work: an edit while it is done is no part of it."""
+        for path in (path for name in self.input for path in self.paths(name) if path.endswith(".py")):
+            self.store.changed(path)
+            self.store.hash(path)
+
     def made_from(self) -> dict[str, Any]:
         """What the outputs depend on: the provenance without the commit."""
         return _comparable(self.provenance(), set())

@@ -79,7 +79,7 @@ def load_own_environment(name: str) -> None:
 def run_described() -> None:
     """Run the job that the `.job.json` named on the command line describes."""
     described = _from_file(sys.argv)
-    carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
+    carry_out(described, lambda: run_job(described.job()))
 
 
 def run(stage: str, snakemake: Any) -> None:
@@ -93,12 +93,19 @@ def run(stage: str, snakemake: Any) -> None:
 
     def work() -> Mapping[str, float]:
         preflight.check_gpu(stage, partitions.gpus_asked(snakemake.resources))
-        return stages.stage(stage).run(described.job())
+        return run_job(described.job())
 
     folder = str(experiment_folder(next(iter(described.output.values()))))
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
         write_description(described)
         carry_out(described, work)
+
+
+def run_job(job: Job) -> Mapping[str, float]:
+    """Do a stage's work: it is made from the user's own files as they are now. Returns its metrics."""
+    job.hash_own_files()
+    metrics: Mapping[str, float] = stages.stage(job.stage).run(job)
+    return metrics
 
 
 def write_description(described: Description) -> None:

@@ -158,4 +158,4 @@ def run_stage(plan: Plan, job: Job) -> None:
     )
     with jobs.failing_in_one_line(described.label):
         jobs.write_description(described)
-    jobs.carry_out(described, lambda: stages.stage(job.stage).run(job))
+    jobs.carry_out(described, lambda: jobs.run_job(job))
