@@ -77,7 +77,9 @@ def before_the_first_job():
                 workflow.remote_execution_settings.seconds_between_status_checks,
             )
             slurm.without_job_step(executor())
-            failures.record_what_slurm_says(executor(), str(PLAN.layout.root))
+            failures.record_what_slurm_says(
+                executor(), str(PLAN.layout.root), since=BEGAN
+            )
             LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)

@@ -167,7 +167,7 @@ def test_preempted_jobs_are_shown_and_have_not_failed(plan, tmp_path, monkeypatc
     keys = {"method": "flat_grpo", "seed": "0", "round": "02"}
     job = SimpleNamespace(rule=SimpleNamespace(name="update"), wildcards=keys, log=[], is_group=lambda: False)
     executor = SimpleNamespace(report_job_error=lambda *_, **__: None, _failed_nodes=set())
-    failures.record_what_slurm_says(executor, "results/tiny")
+    failures.record_what_slurm_says(executor, "results/tiny", since=0.0)
     ended_by_slurm = SimpleNamespace(job=job, external_jobid="17", aux={})
     executor.report_job_error(ended_by_slurm, msg="SLURM status is: 'PREEMPTED'.")
     slurm.count_preemption(Path(".snakemake"), "run-a")
