@@ -1,13 +1,15 @@
 """Live progress of a run: small files in the folder named by the environment variable TURNCREDIT_WATCH.
 
-A job leaves `<pid>.job` while it runs, with `<pid>.progress` next to it if the stage reports its progress, and a line
-in `ended.jsonl` when it ends. Without the variable nothing is written.
+A job leaves `<host>-<pid>.job` while it runs, with a file `.progress` of the same name next to it if the stage reports
+its progress, and a line in `ended.jsonl` when it ends. Without the variable nothing is written. Where a cluster's nodes
+share the folder, jobs of other machines are among them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,7 +39,7 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
     if folder is None:
         yield lambda **_: None
         return
-    running, progress = folder / f"{os.getpid()}.job", folder / f"{os.getpid()}.progress"
+    running, progress = (folder / f"{socket.gethostname()}-{os.getpid()}.{kind}" for kind in ("job", "progress"))
     os.environ["TURNCREDIT_PROGRESS"] = str(progress)
     line = {"rule": rule, "label": label, "started": time.time()}
     write_json(running, line)
@@ -56,8 +58,11 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
 
 def left_by(running: Path) -> bool:
     """Whether this `.job` file is of a process of this machine that ended without a word, as a killed one does."""
+    host, _, process = running.stem.rpartition("-")
+    if host != socket.gethostname():
+        return False
     try:
-        os.kill(int(running.stem), 0)
+        os.kill(int(process), 0)
     except ProcessLookupError:
         return running.exists()  # otherwise it ended well after the caller saw the file
     except PermissionError:
