@@ -13,6 +13,7 @@ from tests import tiny
 from turncredit.config.stages import stages
 from turncredit.data.provenance import file_hash
 from turncredit.pipeline import failures, job_script
+from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
@@ -94,3 +95,13 @@ def test_a_result_is_made_from_a_users_file_as_it_was_before_the_work(folder, mo
         job_script.run_job(job)
     assert recorded == before
     assert len(set(before)) == 2
+
+
+@pytest.mark.parametrize("prefix", ["", ".snakemake/storage/s3/bucket/", ".snakemake/storage/s3/results/results/"])
+@pytest.mark.parametrize("experiment", ["tiny", "results"])
+def test_the_experiments_folder_is_found_below_any_storage(prefix, experiment):
+    plan = Plan(tiny.experiment(experiment=experiment), f"{prefix}results")
+    for stage, at in every_job(plan):
+        output = {**plan.outputs(stage, at), "metrics": plan.metrics(stage, at)}
+        described = job_script.Description(stage, stage, {}, {}, {}, output)
+        assert described.experiment_folder == plan.layout.root

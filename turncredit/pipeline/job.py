@@ -23,6 +23,7 @@ from turncredit.config.warm_starts import SFT
 from turncredit.data import provenance, tables
 from turncredit.data.files import new_folder
 from turncredit.data.provenance import PROVENANCE_FILE
+from turncredit.data.tables import TableError
 
 
 class Slice(BaseModel):
@@ -279,7 +280,7 @@ class Job:
         gone = {name for name, value in self.input.items() if value in deleted}
         try:
             current = _comparable(self.provenance(without=gone), gone)
-        except FileNotFoundError:
+        except (FileNotFoundError, TableError):  # an input that is not there or damaged: the job says which
             return False
         records = [provenance.made_from(path) for path in expected]
         return all(_comparable(one, gone) == current for one in records if one is not None) and any(records)

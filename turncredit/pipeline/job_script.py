@@ -56,10 +56,17 @@ class Description:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
         return {**JobKeys.of(self.wildcards).recorded, **self.slice}
 
+    @property
+    def experiment_folder(self) -> Path:
+        """The experiment's folder."""
+        name, output = next(iter(self.output.items()))
+        record = stages.stage(self.stage)
+        return experiment_folder(output, record.metrics if name == "metrics" else record.makes[name].pattern)
+
     def plan(self) -> Plan:
         """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""
         load_own_environment(self.config.get("env", {}).get("name", ""))
-        return Plan(from_mapping(self.config), experiment_folder(next(iter(self.output.values()))).parent)
+        return Plan(from_mapping(self.config), self.experiment_folder.parent)
 
     def job(self) -> Job:
         """The stage's job, with Snakemake's paths; of several rounds it knows only the last outputs."""
@@ -95,7 +102,7 @@ def run(stage: str, snakemake: Any) -> None:
         preflight.check_gpu(stage, partitions.gpus_asked(snakemake.resources))
         return run_job(described.job())
 
-    folder = str(experiment_folder(next(iter(described.output.values()))))
+    folder = str(described.experiment_folder)
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
         write_description(described)
         carry_out(described, work)
@@ -131,11 +138,9 @@ def set_environment() -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def experiment_folder(output: str) -> Path:
-    """The experiment's folder from the path of an output, which may be a copy below `.snakemake/storage`."""
-    parts = Path(output).parts
-    first = parts.index("results") if "results" in parts else 0
-    return Path(*parts[: first + 2])
+def experiment_folder(output: str, pattern: str) -> Path:
+    """The experiment's folder by an output's path, which may be a copy's in `.snakemake/storage`, and its pattern."""
+    return Path(output).parents[pattern.count("/")]
 
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
