@@ -143,6 +143,13 @@ def test_on_this_machine_a_marked_output_is_being_made_while_a_snakemake_lives(p
     assert [line for line in status.lines_of(plan) if line == "shared by runs: sft running"]
 
 
+def test_the_results_may_be_given_by_their_whole_path(plan, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text((tiny.ROOT / "config.yaml").read_text())
+    being_made(plan.layout.path("sft_policy", warm_start="sft"))
+    status.status([tiny.ROOT / tiny.CONFIG], None, tmp_path / "results")
+    assert "shared by runs: sft interrupted" in capsys.readouterr().out
+
+
 def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path):
     (tmp_path / "turncredit-processes").mkdir()
     away = {**locks.identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
