@@ -72,10 +72,10 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
     held_out = [tasks.eval_split] if isinstance(tasks.eval_split, str) else tasks.eval_split
     for key in ("train_split", "demo_split"):
         if getattr(tasks, key) in held_out and not tasks.shared:
-            also = "" if len(held_out) == 1 else "also "
+            also, split = "" if len(held_out) == 1 else "also ", getattr(tasks, key)
             yield (
-                f"tasks.eval_split is {also}tasks.{key}, '{getattr(tasks, key)}': the policy would be evaluated on games "
-                "that it learns from; choose another split, or declare in tasks.shared how many games may be shared"
+                f"tasks.eval_split is {also}tasks.{key}, '{split}': the policy would be evaluated on games that it "
+                "learns from; choose another split, or declare in tasks.shared how many games may be shared"
             )
     for start in experiment.starts():
         yield from _plays(experiment, environment, start)
