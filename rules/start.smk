@@ -23,7 +23,9 @@ from turncredit.pipeline.partitions import Asked, gpus_asked
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
-    locks.take_over(Path(".snakemake"))
+    locks.take_over(
+        Path(".snakemake"), str(PLAN.layout.root), unlocking="--unlock" in sys.argv
+    )
     watch.tell_plan(
         results=str(PLAN.layout.root),
         runs=len(EXPERIMENT.runs()),

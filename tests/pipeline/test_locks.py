@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,23 @@ def test_a_run_on_another_machine_cannot_be_asked_and_keeps_its_lock(state, othe
     other.wait()
     assert not locks.take_over(state)
     assert locked(state)
+
+
+def test_a_run_on_another_machine_is_forgotten_when_the_user_unlocks_the_folder(state, other):
+    record_of(state, other)
+    path = next((state / "turncredit-processes").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere"}))
+    assert locks.take_over(state, unlocking=True)
+    assert locks.holder(state) == (socket.gethostname(), os.getpid())
+    (state / "locks" / "0.input.lock").write_text("x\n")
+    assert locks.take_over(state)  # the next run that was killed here leaves a lock, too
+
+
+def test_of_several_runs_in_a_folder_each_makes_its_own_experiment(tmp_path):
+    locks.take_over(tmp_path, "results/one")
+    assert locks.holder(tmp_path, "results/one") == (socket.gethostname(), os.getpid())
+    assert locks.holder(tmp_path, "results/two") is None
+    assert locks.holder(tmp_path) is not None
 
 
 def test_the_process_itself_is_recorded_and_without_a_lock_there_is_nothing_to_take_over(tmp_path):

@@ -252,7 +252,7 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
         listed = slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)), ended=True)
     except UserError as error:
         silent = str(error)
-    alive = locks.holder(STATE) is not None
+    alive = locks.holder(STATE, str(plan.layout.root)) is not None
     works = {}
     for path, job in locks.being_made(STATE).items():
         try:

@@ -106,7 +106,7 @@ def activity_of(folder: Path) -> Activity:
         plan = plan_of(folder)
     except UserError:
         return NOTHING
-    working = locks.holder(base / STATE) is not None
+    working = locks.holder(base / STATE, f"results/{folder.name}") is not None
     stage_of = {kind.name: one.name for one in stages().values() for kind in one.makes.values()}
     works = []
     for path, job in locks.being_made(base / STATE).items():
