@@ -342,3 +342,13 @@ def test_a_reward_model_that_snakemake_deleted_after_its_last_use_is_not_missing
     for after in plan.layout.root.glob("rollouts/*/*/*/logprobs/implicit-*.parquet"):
         after.unlink()
     assert {str(model) for model in models} <= missing()
+
+
+def test_all_credit_pages_of_a_round_are_removed_with_their_index(tmp_path):
+    root = tmp_path / "tiny"
+    index = root / "rollouts/gigpo/seed0/round02/pages/index.html"
+    index.parent.mkdir(parents=True)
+    for page in (index, index.with_name("rollout-1.html")):
+        page.touch()
+    integrity.remove(root, [index])
+    assert list(root.iterdir()) == []

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.config import stages
-from turncredit.config.layout import Layout, Located
+from turncredit.config.layout import Layout, Located, keys_in
 from turncredit.data import provenance, tables
 from turncredit.data.files import discard
 from turncredit.data.metrics import read_metrics
@@ -311,12 +311,18 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
     for path in every:
         if not belongs(root, path):
             raise UserError(f"{path}: no artifact of {root}; nothing was removed")
-    for path in every:
+    for path in dict.fromkeys(_with_other_pages(root, path) for path in every):
         discard(path)
         for folder in path.parents:
             if folder == root or (folder.is_dir() and any(folder.iterdir())):
                 break
             folder.rmdir()
+
+
+def _with_other_pages(root: Path, path: Path) -> Path:
+    """The folder of credit pages, if the path is that of their index; any other path as it is."""
+    is_index = keys_in(stages.artifacts()["pages"].pattern, path.relative_to(root).as_posix()) is not None
+    return path.parent if is_index else path
 
 
 def belongs(root: Path, path: Path) -> bool:
