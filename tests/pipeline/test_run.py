@@ -291,6 +291,13 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
             "MissingRuleException:\nNo rule to produce results/tiny/a.parquet (if you use input functions ...)\n",
             ["turncredit: no stage makes results/tiny/a.parquet; `turncredit where STAGE` prints the paths of a stage"],
         ),
+        (
+            "MissingRuleException:\nNo rule to produce update (if you use input functions ...)\n",  # --forcerun update
+            [
+                "turncredit: no rule runs update alone: with granularity round or run it is a part of jobs of the rule "
+                "rounds, which skip what is there; to repeat it, remove its outputs (`turncredit where update`)"
+            ],
+        ),
         ("Error in rule update:\n    UserError: printed by a job\n", []),
     ],
 )

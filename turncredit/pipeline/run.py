@@ -417,9 +417,19 @@ def mistakes_in(output: str) -> list[str]:
         ]
     if "InputFunctionException" in output:  # of a path that was asked for
         lines += [f"turncredit: {message}" for message in re.findall(r"^ +UserError: (.+)$", output, re.MULTILINE)]
-    for target in re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE):
-        lines.append(f"turncredit: no stage makes {target}; `turncredit where STAGE` prints the paths of a stage")
-    return lines
+    return [*lines, *map(_not_made, re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE))]
+
+
+def _not_made(target: str) -> str:
+    """A line about a target, or a rule to be run again, that Snakemake does not know."""
+    from turncredit.config.stages import stages
+
+    if target in stages():
+        return (
+            f"turncredit: no rule runs {target} alone: with granularity round or run it is a part of jobs of the rule "
+            f"{ROUNDS}, which skip what is there; to repeat it, remove its outputs (`turncredit where {target}`)"
+        )
+    return f"turncredit: no stage makes {target}; `turncredit where STAGE` prints the paths of a stage"
 
 
 def _gone(results: Path) -> list[str]:
