@@ -138,12 +138,13 @@ def deleted_after_use(plan: Plan) -> set[str]:
     if experiment.keep_policies == "all":
         return set()
     passing: dict[str, str] = {}
+    # No job of a stage reads the last model of a run after its own round.
+    last = [(plan.turns_at(method, seed, experiment.rounds), method) for method, seed in experiment.runs()]
+    for turns, method in (*last, *product(plan.audited, plan.audit_methods)):
+        for path, after in _implicit_models(plan, turns, method).items():
+            passing.setdefault(path, after)
     for method, seed in experiment.runs():
         passing |= rounds.passing_policies(plan, method, seed, range(1, experiment.rounds + 1))
-        # No job of a stage reads the last model after its own round.
-        passing = {**_implicit_models(plan, plan.turns_at(method, seed, experiment.rounds), method), **passing}
-    for turns, method in product(plan.audited, plan.audit_methods):
-        passing = {**_implicit_models(plan, turns, method), **passing}
     return {path for path, after in passing.items() if os.path.exists(after) and not os.path.exists(path)}
 
 
