@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit.config.experiment import ROUNDS
+from turncredit.data.progress import progress
 from turncredit.errors import UserError
 from turncredit.pipeline import blocks, live_progress, locks, loop, run
 from turncredit.pipeline.plan import Plan
@@ -190,6 +192,18 @@ def test_a_job_of_another_machine_is_running_although_no_process_here_has_its_nu
     seen = run.State(cores=1)
     assert run.look(tmp_path, seen) == []
     assert [job["label"] for job in seen.running] == ["sft"]
+
+
+def test_a_display_that_is_gone_or_whose_disk_is_full_ends_no_job(tmp_path, monkeypatch):
+    watched = tmp_path / "watch"
+    watched.mkdir()
+    monkeypatch.setenv(live_progress.VARIABLE, str(watched))
+    monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
+    with live_progress.announced("sft", "sft"):
+        shutil.rmtree(watched)
+        watched.touch()  # a file in the folder's place: nothing can be written below it
+        progress(1, 1)
+    assert watched.is_file()
 
 
 def test_what_snakemake_prints_may_be_in_any_encoding(tmp_path):

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
     running, progress = (folder / f"{socket.gethostname()}-{os.getpid()}.{kind}" for kind in ("job", "progress"))
     os.environ["TURNCREDIT_PROGRESS"] = str(progress)
     line = {"rule": rule, "label": label, "started": time.time()}
-    write_json(running, line)
+    with suppress(OSError):  # a display ends no job: its disk may be full, or whoever looked may have gone
+        write_json(running, line)
     try:
         yield facts.update
     except BaseException:
@@ -50,10 +51,11 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
         raise
     finally:
         text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
-        with (folder / "ended.jsonl").open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-        running.unlink(missing_ok=True)
-        progress.unlink(missing_ok=True)
+        with suppress(OSError):
+            with (folder / "ended.jsonl").open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+            running.unlink(missing_ok=True)
+            progress.unlink(missing_ok=True)
 
 
 def left_by(running: Path) -> bool:
