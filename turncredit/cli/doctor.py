@@ -64,7 +64,7 @@ def doctor(
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, results, profile, sdm, minutes)
+        failed = try_jobs(plan.experiment, profile, sdm, minutes)
     if failed:
         raise typer.Exit(1)
 
@@ -138,7 +138,7 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 
-def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
+def try_jobs(experiment: Experiment, profile: str | None, sdm: str | None, minutes: float) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
     require("snakemake")
     if not Path("Snakefile").exists():
@@ -149,7 +149,7 @@ def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: st
         command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", str(small)]
-        root = results / f"{experiment.experiment}_doctor"
+        root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is
         shutil.rmtree(root, ignore_errors=True)
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
         status, said, late = within(60 * minutes, command, Path(scratch) / "said")
