@@ -116,5 +116,5 @@ def test_success_is_not_compared_with_a_first_policy_that_hardly_has_any():
     ],
 )
 def test_a_first_policy_that_wrote_nothing_is_compared_all_the_same(now, first, signs):
-    """An environment's own actions have no tokens."""
+    """Its tokens are 0 where responses have no ids."""
     assert collapse.of_rollouts(FINE, FINE, PLAYED | {"tokens": now}, PLAYED | {"tokens": first}) == signs

@@ -218,6 +218,12 @@ def test_fifty_turns_and_twenty_methods_stay_under_a_megabyte(tmp_path):
     assert make_pages(world, tmp_path / "pages", count=4)["largest_bytes"] < 1e6
 
 
+def test_files_differ_also_where_a_file_system_makes_no_difference_of_case():
+    used: set[str] = set()
+    names = [build.file_name(build.slug(name), used) for name in ("Index", "index", "a b", "A-B", "日本", "?")]
+    assert names == ["Index-2.html", "index-3.html", "a-b.html", "A-B-2.html", "rollout.html", "rollout-2.html"]
+
+
 def test_texts_of_the_tables_are_never_markup(world, tmp_path):
     make_pages(world, tmp_path / "pages", count=12)
     texts = [path.read_text() for path in (tmp_path / "pages").glob("*.html")]

@@ -429,9 +429,9 @@ def slug(name: str) -> str:
 
 
 def file_name(stem: str, used: set[str]) -> str:
-    """`stem.html`, or with a number if that is taken."""
+    """`stem.html`, or with a number if that is taken, also where a file system makes no difference of case."""
     name, number = stem, 2
-    while name.lower() in used or name == "index":
+    while name.lower() in {*used, "index"}:
         name, number = f"{stem}-{number}", number + 1
     used.add(name.lower())
     return f"{name}.html"
