@@ -471,6 +471,22 @@ def test_more_methods_than_one_picture_holds_get_a_panel_each():
     assert titles == names[1:]
 
 
+@pytest.mark.parametrize("count", [4, 9])
+def test_names_in_pictures_are_in_a_colour_that_can_be_read(count):
+    """At least 4.5 to 1 on white, as WCAG asks of text; the lines' orange and light blue have 2.3."""
+    names = [f"method_{number}" for number in range(count)]
+    rows = [(name, round_, 0.4, 0.3, 0.5) for name in names for round_ in (1, 2)]
+    curves = pd.DataFrame(rows, columns=["method", "round", "success", "low", "high"])
+    start = {"success": 0.3, "low": 0.2, "high": 0.4}
+    picture = figures.learning_curves(curves, curves.assign(seed=0), start, methods=names, ylabel="success")
+    fills = re.findall(r"fill: (#\w{6})[^>]*>[^<]*method_", figures.standalone_svg(picture, "curves"))
+    assert len(fills) == count
+    for fill in fills:
+        red, green, blue = (int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+        assert 1.05 / (light + 0.05) >= 4.5
+
+
 def test_no_two_methods_of_one_picture_look_the_same():
     names = ["flat_grpo", "oracle_progress", "random_credit", *(f"method_{number}" for number in range(4))]
     looks = figures.looks(names)
