@@ -235,7 +235,11 @@ def _refused(x_N: np.ndarray, scored: Scored, draws: Resamples) -> Agreement:
 
 
 def _mean(numbers: Sequence[Agreement], value_PB: Sequence[np.ndarray], scores: Sequence[PartScore]) -> Agreement:
-    """The mean over parts, whose task groups are resampled independently."""
+    """The mean over parts, whose task groups are resampled independently.
+
+    So are groups of two parts that played one game, as those of the set's household policies did: drawn together, the
+    errors of eight methods' mean rank correlations over these parts were at most 9% larger.
+    """
     groups = sum(one.groups for one in scores)
     any_part = Resamples(groups, RESAMPLES, 0)  # only for the interval's level
     low, high = any_part.interval(np.mean(value_PB, axis=0), groups)
