@@ -257,7 +257,7 @@ class Environment:
         actions = env.admissible()
         if not actions:
             raise UserError(
-                f"environment '{self.name}': admissible() lists no action before the end of a rollout, so noise has none "
-                "to choose from; list one, or give random_command and slip_command"
+                f"environment '{self.name}': admissible() lists no action before the end of a rollout, so noise has "
+                "none to choose from; list one, or give random_command and slip_command"
             )
         return actions[int(rng.random() * len(actions))]
