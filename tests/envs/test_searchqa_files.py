@@ -301,7 +301,9 @@ def test_files_may_be_in_the_home_folder(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("form", ["brackets", "tags"])
-@pytest.mark.parametrize("title", ["Rock (Nominees) Ltd v RCO Holdings Ltd", "1) Dracula 2", "Orlok\x7f\u2028 II", "A] [B]"])
+@pytest.mark.parametrize(
+    "title", ["Rock (Nominees) Ltd v RCO Holdings Ltd", "1) Dracula 2", "Orlok\x7f\u2028 II", "A] [B]"]
+)
 def test_the_expert_asks_once_for_a_document_whatever_its_title_and_knows_it_when_it_is_shown(tmp_path, title, form):
     question = {**HOTPOT[0], "supporting_facts": [[title, 0]], "context": [[title, ["Dracula's case. "]]]}
     settings = of(write(tmp_path / "one.json", [question]), actions=form)
