@@ -12,6 +12,7 @@ from scenarios import SCENARIOS
 from turncredit.envs.household import Settings, conformance, domain, export_game, make_tasks, open_task, textworld
 from turncredit.envs.household.goals import match_goal
 from turncredit.envs.household.tasks import load_game
+from turncredit.errors import UserError
 
 MISSING = [name for name in ("alfworld", "textworld") if find_spec(name) is None]
 pytestmark = [
@@ -87,6 +88,13 @@ def test_both_engines_behave_alike_behind_the_protocol(row):
     for command in native.oracle():
         assert native.admissible() == reference.admissible()
         assert native.step(command) == reference.step(command)
+
+
+@pytest.mark.parametrize(("game", "error"), [("{", "damaged"), ("{}", "unknown keys")])
+def test_a_damaged_row_is_the_same_error_on_both_engines(game, error):
+    for settings in (NATIVE, REFERENCE):
+        with pytest.raises(UserError, match=f"a generated game in the tasks table .*{error}.*; delete the table"):
+            open_task({"source": "generated", "game": game}, settings)
 
 
 def test_an_exported_game_is_a_full_game_file(tmp_path):

@@ -365,6 +365,10 @@ def test_noise_takes_any_admissible_action_where_there_is_no_command_for_it():
     env = own.environment(Two)
     assert {env.random_action(Two({}, None), random.Random(seed)) for seed in range(9)} == {"open", "wait"}
     assert not own.ENVIRONMENT.acts_at_random
+    locked = own.environment(type("Locked", (Two,), {"admissible": lambda _self: []}))
+    for choose in (locked.random_action, locked.slip):
+        with pytest.raises(UserError, match=r"environment '.*': admissible\(\) lists no action .*give random_command"):
+            choose(locked.open_task({}, None), random.Random(0))
 
 
 def test_settings_of_an_environment_without_any_are_closed():

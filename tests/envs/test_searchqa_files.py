@@ -11,7 +11,8 @@ import pytest
 
 from tests import tiny
 from tests.envs.conftest import DATA
-from turncredit.envs.searchqa import Expert, Settings, make_tasks, open_task
+from tests.envs.playing import play
+from turncredit.envs.searchqa import ENVIRONMENT, Expert, Settings, make_tasks, open_task
 from turncredit.envs.searchqa.questions import read_corpus, read_questions
 from turncredit.envs.searchqa.retrieve import Bm25
 from turncredit.envs.searchqa.tasks import file_questions, open_retriever, question_of
@@ -297,6 +298,18 @@ def test_files_may_be_in_the_home_folder(tmp_path, monkeypatch) -> None:
     env = open_task(make_tasks("train", 1, 0, settings)[0], settings)
     env.reset()
     assert "Carmilla" in env.step("search[1872]").observation
+
+
+@pytest.mark.parametrize("form", ["brackets", "tags"])
+@pytest.mark.parametrize(
+    "title", ["Rock (Nominees) Ltd v RCO Holdings Ltd", "1) Dracula 2", "Orlok\x7f\u2028 II", "A] [B]"]
+)
+def test_the_expert_asks_once_for_a_document_whatever_its_title_and_knows_it_when_it_is_shown(tmp_path, title, form):
+    question = {**HOTPOT[0], "supporting_facts": [[title, 0]], "context": [[title, ["Dracula's case. "]]]}
+    settings = of(write(tmp_path / "one.json", [question]), actions=form)
+    turns = play(ENVIRONMENT, make_tasks("train", 1, 0, settings)[0], settings)
+    assert [turn.step.valid for turn in turns] == [True, True]
+    assert turns[-1].step.success
 
 
 # ---------------------------------------------------------------- the real ones

@@ -23,7 +23,7 @@ from turncredit.envs.virtualhome import (
     open_task,
 )
 from turncredit.envs.virtualhome.bench import programs
-from turncredit.envs.virtualhome.expert import read_wish
+from turncredit.envs.virtualhome.expert import Follower, read_wish
 from turncredit.envs.virtualhome.generate import SPLITS
 from turncredit.envs.virtualhome.goals import Condition, Goal
 from turncredit.envs.virtualhome.grammar import judge, read_goal, read_turn
@@ -311,6 +311,21 @@ def test_a_recorded_program_is_the_expert_of_its_task(real):
 
 def _without_text(goal):
     return goal._replace(text="")
+
+
+def test_a_program_is_followed_from_where_it_was_left_whoever_carried_out_its_lines():
+    lines = ("[WALK] <tv> (1)", "[FIND] <tv> (1)", "[SWITCHON] <tv> (1)")
+    continued = Follower(lines)  # as the reference continues a recorded rollout: it hears of all turns and makes none
+    for action in (None, lines[0], "[GRAB] <cup> (1)", lines[1]):
+        continued.observe("a reply", action)
+    assert [continued.act(), continued.act()] == [lines[2]] * 2  # asking again is no turn
+
+    disturbed = Follower(lines)
+    seen = []
+    for action in (None, None, "[GRAB] <cup> (1)", None, None):
+        disturbed.observe("a reply", action)
+        seen.append((disturbed.act(), disturbed.columns()["completed"]))
+    assert seen == [(lines[0], False), (lines[1], True), (lines[1], False), (lines[2], True), (lines[2], False)]
 
 
 @pytest.mark.slow

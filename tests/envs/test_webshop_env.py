@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turncredit.envs.webshop.catalogue import Product
-from turncredit.envs.webshop.expert import random_command
+from turncredit.envs.webshop.expert import Expert, random_command
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.shop import START_PAGE, Shop, parse
@@ -214,6 +214,22 @@ def test_a_perfect_purchase_is_out_of_reach_with_too_few_turns_left():
     assert opened("search[wool]", settings=settings).distance() == 3
     late = opened("search[wool]", "search[wool]", settings=settings)
     assert (late.distance(), late.oracle()) == (-1, [])
+
+
+@pytest.mark.parametrize(("value", "left"), [("small", 4), ("small]", 4), ("small [s]", -1), ("features", -1)])
+def test_a_value_that_no_click_selects_is_out_of_reach_for_the_distance_and_given_up_by_the_expert(value, left):
+    cap = product(61, "Felt Cap", options={"size": (value, "large")})
+    goal = Goal(cap.asin, "find me a cap", ("soft",), (("size", value),), 20.0)
+    env = WebShop(Shop([*PRODUCTS, cap], 10), goal, SETTINGS)
+    env.reset()
+    assert env.distance() == left
+    assert [env.step(action).valid for action in env.oracle()] == [True] * max(left, 0)
+    real = WebShop(Shop([*PRODUCTS, cap], 10), goal, Settings(source="real", horizon=40))
+    expert = Expert(real, random.Random(0))
+    expert.observe(real.reset())
+    while not (step := real.step(expert.act())).done:  # without the value it buys the product in the end
+        expert.observe(step.observation)
+    assert (step.success, real.task_score() > 0) == (left > 0, True)
 
 
 @given(row=st.sampled_from(ROWS), seed=st.integers(0, 10_000), length=st.integers(0, 12))

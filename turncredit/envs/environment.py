@@ -247,13 +247,17 @@ class Environment:
 
     def random_action(self, env: Any, rng: Rng) -> str:
         """A random action, for noise."""
-        return self.random_command(env, rng) if self.random_command else _any_admissible(env, rng)
+        return self.random_command(env, rng) if self.random_command else self._any_admissible(env, rng)
 
     def slip(self, env: Any, rng: Rng) -> str:
         """An admissible action that an agent might take by mistake."""
-        return self.slip_command(env, rng) if self.slip_command else _any_admissible(env, rng)
+        return self.slip_command(env, rng) if self.slip_command else self._any_admissible(env, rng)
 
-
-def _any_admissible(env: Any, rng: Rng) -> str:
-    actions = env.admissible()
-    return actions[int(rng.random() * len(actions))]
+    def _any_admissible(self, env: Any, rng: Rng) -> str:
+        actions = env.admissible()
+        if not actions:
+            raise UserError(
+                f"environment '{self.name}': admissible() lists no action before the end of a rollout, so noise has "
+                "none to choose from; list one, or give random_command and slip_command"
+            )
+        return actions[int(rng.random() * len(actions))]

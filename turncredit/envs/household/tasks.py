@@ -86,12 +86,21 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> NativeEnv | Textwor
     if settings.engine == "textworld":
         from turncredit.envs.household import textworld
 
-        return textworld.open_task(row, settings)
+        return textworld.open_game(_game_file(row, settings), settings)
     if row["source"] == "generated":
         game = _generated_game(row["game"])
     else:
         game = _real_game(str(real.data_root(settings) / row["game"]))
     return NativeEnv(game, settings.horizon, settings.success_reward)
+
+
+def _game_file(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The content of a row's `game.tw-pddl`. Raises UserError."""
+    from turncredit.envs.household import textworld
+
+    if row["source"] == "generated":
+        return textworld.full_game(read_generated(row["game"]))
+    return real.read_game(real.data_root(settings) / row["game"])
 
 
 def read_generated(text: str) -> dict[str, str]:

@@ -9,7 +9,6 @@ operators.
 from __future__ import annotations
 
 import functools
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from turncredit.envs.household import real
 from turncredit.envs.household.game import NOTHING, Game, as_typed
 from turncredit.envs.household.planner import distance, plan
 from turncredit.envs.household.profile import PACKAGE_PROFILE, PROFILES, TASK_PREFIX, identify
@@ -242,12 +240,8 @@ class TextworldEnv:
         )
 
 
-def open_task(row: Mapping[str, Any], settings: Settings) -> TextworldEnv:
-    """An environment on the reference engine for a row of the tasks table. Raises UserError."""
-    if row["source"] == "generated":
-        data = full_game(json.loads(row["game"]))
-    else:
-        data = real.read_game(real.data_root(settings) / row["game"])
+def open_game(data: Mapping[str, Any], settings: Settings) -> TextworldEnv:
+    """An environment on the reference engine for the content of a `game.tw-pddl`. Raises UserError."""
     speed_up()
     return TextworldEnv(data, settings.horizon, settings.success_reward)
 

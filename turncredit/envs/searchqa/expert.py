@@ -16,7 +16,6 @@ from turncredit.envs.searchqa.qa import Question
 from turncredit.envs.searchqa.retrieve import Document
 from turncredit.envs.searchqa.settings import Settings
 
-_TITLE = re.compile(r"Doc \d+\(Title: (.*?)\) ")
 _NAME = re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*")
 
 
@@ -45,16 +44,19 @@ class Expert:
 
     def __init__(self, env: Task, _rng: Rng) -> None:
         self._question, self._form = env.question, env.settings.actions
-        self._titles: set[str] = set()
-        self._tried: dict[str, int] = {}
+        self._found: set[str] = set()
+        """Titles of supports."""
+        self._tried: set[str] = set()
+        """Queries, as the environment reads them."""
         self._last = ""
 
     def observe(self, observation: str, action: str | None = None) -> None:
         """See what was printed; `action` is given if another action than `act`'s was carried out."""
-        self._titles.update(_TITLE.findall(observation))
+        # A title may have any characters, brackets too, so each is looked for as it stands.
+        self._found.update(title for title in self._question.supports if f"(Title: {title}) " in observation)
         kind, text = parse(self._last if action is None else action)
         if kind == "search":
-            self._tried[text] = self._tried.get(text, 0) + 1
+            self._tried.add(text)
 
     def act(self) -> str:
         """The next action."""
@@ -63,14 +65,15 @@ class Expert:
 
     def _decide(self) -> str:
         queries = [
-            (title, (title, self._question.text)) for title in self._question.supports if title not in self._titles
+            (title, (title, self._question.text)) for title in self._question.supports if title not in self._found
         ]
         if not self._question.supports:
             queries = [("", (self._question.text,))]
         for _, ways in queries:
             for query in ways:
-                if " ".join(query.split()) not in self._tried:
-                    return write("search", query, self._form)
+                action = write("search", query, self._form)
+                if parse(action)[1] not in self._tried:
+                    return action
         return write("answer", self._question.answers[0], self._form)
 
 

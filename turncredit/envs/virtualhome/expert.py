@@ -328,22 +328,20 @@ def _names(listed: str) -> list[str]:
 
 
 class Follower:
-    """Carries out a recorded program line by line. Where noise took a turn, it goes on with the line it was at."""
+    """Carries out a recorded program line by line. Whoever carries out the next line, the program goes on after it."""
 
     def __init__(self, program: Sequence[str]) -> None:
-        self._program, self._at, self._completed = program, -1, False
+        self._program, self._done, self._last, self._completed = program, 0, "", False
 
     def observe(self, _observation: str, action: str | None = None) -> None:
-        """Hear that a turn is over; an action that was not its own leaves its line to be done."""
-        if action is not None and action != self._line and self._at >= 0:
-            self._at -= 1
+        """Hear that a turn is over; another action than the next line leaves that line to be done."""
+        self._done += (self._last if action is None else action) == self._line
 
     def act(self) -> str:
         """The next line; the last one again when there is none."""
-        before = self._line
-        self._at = min(self._at + 1, len(self._program) - 1)
-        self._completed = bool(before) and before != self._line
-        return self._line
+        self._completed = self._last not in ("", self._line)
+        self._last = self._line
+        return self._last
 
     def columns(self) -> dict[str, Any]:
         """The plan behind the last action (`COLUMNS`): the line as text, which is its own subgoal."""
@@ -351,12 +349,12 @@ class Follower:
 
     @property
     def _line(self) -> str:
-        return self._program[self._at] if self._at >= 0 else ""
+        return self._program[min(self._done, len(self._program) - 1)]
 
     @property
     def _text(self) -> str:
-        parsed = parse(self._line)
-        return write(parsed[0], *(named.name for named in parsed[1])) if parsed and parsed[0] in TEXTS else self._line
+        parsed = parse(self._last)
+        return write(parsed[0], *(named.name for named in parsed[1])) if parsed and parsed[0] in TEXTS else self._last
 
 
 def slip_command(env: VirtualHome, rng: Rng) -> str:

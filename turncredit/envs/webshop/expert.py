@@ -25,6 +25,7 @@ from turncredit.envs.webshop.shop import (
     SUB_PAGES,
     plain,
     search_words,
+    selectable,
     squeezed,
     written,
 )
@@ -198,7 +199,9 @@ class Expert:
         final = self._titles_tell or _FEATURES.lower() in self._read.get(self._asin, {})
         options = self._options()
         wanted = [(name, squeezed(value)) for name, value in self._goal.options]
-        offered = [(n, v) for n, v in wanted if v in options and (self._real or n in ("", options[v]))]
+        offered = [
+            (n, v) for n, v in wanted if v in options and selectable(v) and (self._real or n in ("", options[v]))
+        ]
         if not self._settled:
             if len(offered) < len(wanted):
                 self._rejected[self._asin] = _NO_OPTION

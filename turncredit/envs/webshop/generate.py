@@ -80,7 +80,8 @@ def _draft(rng: random.Random, kind: Kind) -> _Draft:
 def _lookalike(rng: random.Random, kind: Kind, model: Product, draft: _Draft) -> _Draft:
     """A product like `model`, of which one attribute or option value is missing, or the price is above every limit.
 
-    What is missing is still said in words, so that searches find both; only the phrase or the option is not there.
+    What is missing is still said in words, so that searches find both; only the phrase or the option is not there. An
+    attribute of one word is its own phrase: the score then counts it as described (4% of all lookalikes).
     """
     draft = draft._replace(attributes=model.attributes, options=dict(model.options), price=model.price)
     ways = ["price", "attribute", *(["option"] if model.options else [])]

@@ -15,11 +15,9 @@ from itertools import product as combinations
 
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import Goal, asked_options, has_attribute, kind_factor, matches
-from turncredit.envs.webshop.shop import BACK, BUY, NEXT, PREV, SUB_PAGES, Shop, State
+from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SUB_PAGES, Shop, State, selectable
 
 _WORD = re.compile(r"[^\W_]+")
-_BUTTONS = frozenset(name.lower() for name in (BACK, PREV, BUY, *SUB_PAGES))
-"""What a click means before it can mean an option."""
 
 
 def plan(shop: Shop, goal: Goal, state: State, *, original_colors: bool) -> list[str] | None:
@@ -77,7 +75,7 @@ def _selection(
 
     choices: dict[str, list[tuple[str, frozenset[int]]]] = {}
     for value, name in shop.values(product.asin).items():
-        if value not in _BUTTONS and (counts := counts_for(value)):
+        if selectable(value) and (counts := counts_for(value)):
             choices.setdefault(name, []).append((value, counts))
     kept = {name: counts_for(value) for name, value in selected}
     best: tuple[str, ...] | None = None

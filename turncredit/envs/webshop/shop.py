@@ -21,6 +21,8 @@ SEP = " [SEP] "
 SEARCH, BACK, PREV, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 START_PAGE = SEP.join(("WebShop", SEARCH))
+_ITEM_BUTTONS = frozenset(name.lower() for name in (BACK, PREV, BUY, *SUB_PAGES))
+"""What a click on a product's page means before it can mean an option."""
 SEARCH_FORM = "search[<your query>]"
 """What verl-agent lists where there is a search bar (its agent_system/environments/env_manager.py)."""
 
@@ -111,7 +113,10 @@ class Shop:
         return name_of
 
     def clickable(self, state: State) -> list[str]:
-        """The admissible clicks of a state, in the page's order."""
+        """The admissible clicks of a state, in the page's order.
+
+        As the original does, it lists a value with an opening bracket, too, which no action can name (`parse`).
+        """
         if state.page == "results":
             buttons = [BACK, *self.result_buttons(state.number)]
             links = [f"click[{self.products[n].asin}]" for n in self.listed(state.query, state.number)]
@@ -163,6 +168,11 @@ def parse(action: str) -> tuple[str, str]:
     end = line.rfind("]")
     start = line.rfind("[", 0, max(end - 1, 0))
     return (line[:start].strip().lower(), line[start + 1 : end].lower()) if start > 0 else ("", "")
+
+
+def selectable(value: str) -> bool:
+    """Whether a click can select an option's value: no button has its text, and no bracket in it cuts the action."""
+    return value not in _ITEM_BUTTONS and parse(f"click[{value}]") == ("click", value)
 
 
 def squeezed(text: str) -> str:
