@@ -77,7 +77,10 @@ def test_log_probabilities_are_those_of_the_librarys_logits(policy):
     ("kind", "settings"),
     [
         ("granite", {"logits_scaling": 8.0}),
-        ("minicpm3", {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}),
+        (
+            "minicpm3",
+            {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
+        ),
         ("hyperclovax", {"logits_scaling": 0.125}),
         ("cohere", {"logit_scale": 0.0625}),
         ("falcon_h1", {"lm_head_multiplier": 0.1, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8}),
