@@ -23,7 +23,9 @@ from turncredit.pipeline.partitions import Asked, gpus_asked
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
-    locks.take_over(Path(".snakemake"))
+    locks.take_over(
+        Path(".snakemake"), str(PLAN.layout.root), unlocking="--unlock" in sys.argv
+    )
     watch.tell_plan(
         results=str(PLAN.layout.root),
         runs=len(EXPERIMENT.runs()),
@@ -77,7 +79,9 @@ def before_the_first_job():
                 workflow.remote_execution_settings.seconds_between_status_checks,
             )
             slurm.without_job_step(executor())
-            failures.record_what_slurm_says(executor(), str(PLAN.layout.root))
+            failures.record_what_slurm_says(
+                executor(), str(PLAN.layout.root), since=BEGAN
+            )
             LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)

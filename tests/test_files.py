@@ -32,6 +32,35 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(tmp_path / "policy") == ["other"]
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["a link", "a link to nothing"])
+def test_a_new_folder_replaces_a_link_and_leaves_what_it_points_to(tmp_path, there):
+    disk, policy = tmp_path / "disk", tmp_path / "round01" / "policy"
+    policy.parent.mkdir()
+    policy.symlink_to(disk)
+    if there:
+        disk.mkdir()
+        (disk / "weights").write_text("one")
+    with new_folder(policy) as folder:
+        (folder / "weights").write_text("two")
+    assert not policy.is_symlink()
+    assert (policy / "weights").read_text() == "two"
+    assert not there or (disk / "weights").read_text() == "one"
+    assert [path.name for path in policy.parent.iterdir()] == ["policy"]
+
+
+def test_a_link_to_a_folder_is_removed_alone_also_where_a_killed_job_has_left_it(tmp_path):
+    disk, place = tmp_path / "disk", tmp_path / "round01"
+    for folder in (disk, place):
+        folder.mkdir()
+    (disk / "weights").write_text("one")
+    for name in ("policy", ".policy.0123.old"):
+        (place / name).symlink_to(disk)
+    files.remove_folder(place / "policy")
+    job_script.clear_leftovers([str(place / "policy")])
+    assert not list(place.iterdir())
+    assert (disk / "weights").read_text() == "one"
+
+
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
 def test_weights_in_a_folder_can_be_read_by_whom_the_umask_says(tmp_path, umask, mode):
     before = os.umask(umask)

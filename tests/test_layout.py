@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from turncredit.config import from_mapping
+from turncredit.config import RolloutConfig, from_mapping
 from turncredit.config.layout import (
+    SAMPLING,
     Layout,
     fill,
     keys_in,
     of_sft,
     sampled_by,
     sampler_id,
+    sampling_name,
+    sampling_words,
     shell_pattern,
 )
 from turncredit.config.stages import artifacts, stages
@@ -151,3 +156,11 @@ def test_the_warm_start_of_the_experiments_own_agent_lies_where_it_always_did():
         "sft/metrics/base.json",
         "sft/metrics/sft.json",
     ]
+
+
+@given(st.floats(min_value=1e-12, max_value=1e12))
+def test_every_temperature_has_a_name_that_paths_can_have(temperature):
+    name = sampling_name(RolloutConfig(temperature=temperature))
+    assert re.fullmatch(SAMPLING, name)
+    assert float(sampling_words(name).rpartition(" ")[2]) == temperature
+    assert "e" in str(temperature) or name.endswith(f"T{temperature}")  # as results of before have it

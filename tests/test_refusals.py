@@ -205,7 +205,7 @@ define: {m: {base: gigpo, params: {epsilon: 1}}} -> define.m: m has no parameter
 define: {m: {base: flat_grpo, params: {nrom: none}}} -> has no parameter 'nrom' (did you mean 'norm'?)
 define: {m: {base: has_turnrd, model: {causl: true}}} -> unknown key 'define.m.model.causl'
 define: {m: {base: flat_grpo, model: {film: true}}} -> define.m.model: this method has no learned
-define: {m: {base: turn_value, model: {heads: 3}}} -> hidden (64) must be a multiple of heads (3)
+define: {m: {base: turn_value, model: {head: causal_transformer, heads: 3}}} -> (64) must be a multiple of heads (3)
 define: {m: {base: turn_value, params: {turn_term: has_turnrd}}} -> two models, turn_value and turnrd
 define: {m: {base: flat_grpo, continuations: {per_state: 2}}} -> define.m.continuations: this method reads no
 define: {m: {base: vineppo, continuations: {per_stat: 2}}} -> unknown key 'define.m.continuations.per_stat'

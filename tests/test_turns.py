@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
+from turncredit.credit import credit
 from turncredit.data import tables
 from turncredit.data.columns import as_table, only_value
 from turncredit.data.turns import SideTable, Turns, cell_stats
@@ -53,6 +54,20 @@ def test_a_table_may_be_a_mapping_an_arrow_table_or_a_frame(kind: str) -> None:
     turns = Turns(given_as)
     assert turns.reward_N.tolist() == [0, 1, 0, 0, 0, 2]
     assert turns.codes("observation", "test").tolist() == [0, 1, 0, 0, 2, 0]
+
+
+def test_the_lengths_of_lists_are_in_sorted_order_and_a_null_has_none() -> None:
+    tokens = pa.array([[1, 2], None, [], [3], [4, 5, 6], [7]], pa.large_list(pa.int64()))
+    shuffled = pa.table({**SMALL, "response_ids": tokens}).take([4, 0, 5, 2, 1, 3])
+    assert Turns(shuffled).list_lengths("response_ids").tolist() == [2, 0, 0, 1, 3, 1]
+
+
+@pytest.mark.parametrize("method", ["turn_credit", "scpo"])
+def test_a_column_of_tokens_that_holds_text_is_refused(method: str) -> None:
+    texts = {name: ["4 2"] * 6 for name in ("response_ids", "prompt_ids")}
+    made = {**SMALL, "progress": [0.0] * 6, "success": [True] * 6, "action": ["a"] * 6, "next_observation": ["b"] * 6}
+    with pytest.raises(UserError, match="must hold a list for each turn, not string"):
+        credit({**made, **texts}, method)
 
 
 class Lazy:

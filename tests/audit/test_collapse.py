@@ -105,3 +105,16 @@ def test_success_is_not_compared_with_a_first_policy_that_hardly_has_any():
     rollouts = {(sampled_by(EXPERIMENT, "flat_grpo", 1), 0, 1): PLAYED | {"success": 0.02}}
     rollouts["flat_grpo", 0, 2] = PLAYED | {"success": 0.0}
     assert collapse.collapses(EXPERIMENT, frame(rollouts, {("flat_grpo", 0, 1): FINE})) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "first", "signs"),
+    [
+        (0.0, 0.0, []),
+        (500.0, 0.0, ["5.0 tokens a response, 0.0 at first"]),
+        (200.0, 100.0, ["2.0 tokens a response, 1.0 at first"]),
+    ],
+)
+def test_a_first_policy_that_wrote_nothing_is_compared_all_the_same(now, first, signs):
+    """Its tokens are 0 where responses have no ids."""
+    assert collapse.of_rollouts(FINE, FINE, PLAYED | {"tokens": now}, PLAYED | {"tokens": first}) == signs

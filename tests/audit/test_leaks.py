@@ -32,7 +32,7 @@ from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.job import Job
 from turncredit.pipeline.plan import Plan, load
-from turncredit.stats.bootstrap import BLOCKS, Resamples
+from turncredit.stats.bootstrap import BLOCKS, FEWEST_GROUPS, Resamples
 
 LONG, SHORT, ROLLOUTS = 10, 6, 200
 
@@ -321,6 +321,17 @@ def test_an_auc_of_chance_has_half_inside_its_interval_about_as_often_as_it_says
         assert inside / tries >= 0.87, groups
 
 
+def test_a_few_groups_give_an_auc_without_an_interval_and_no_difference_counts():
+    """Drawn from three groups, an AUC of 1 would have the interval from 1 to 1."""
+    won = np.tile([True, False], 24)
+    score = np.where(won, 1.0, 0.0) + np.linspace(0, 0.5, 48)
+    for groups, shown in ((3, False), (FEWEST_GROUPS - 1, False), (FEWEST_GROUPS, True)):
+        found = outcome_of(score, won, np.arange(48) // 2 % groups)
+        assert found.value == 1
+        assert np.isfinite([found.low, found.high]).all() == shown, groups
+        assert measures.clear(found) == shown
+
+
 def test_many_groups_are_drawn_in_blocks_with_the_same_interval_width():
     """An AUC of chance on n rollouts, half of them won, has the standard error 1 / sqrt(3 n)."""
     rng = np.random.default_rng(0)
@@ -341,10 +352,10 @@ def test_a_lengths_rate_never_counts_the_rollouts_own_group():
     assert outcome_of(scores, won, group).value == pytest.approx(0.5, abs=0.07)
 
 
-def test_a_summary_from_one_task_group_claims_nothing():
+def test_a_summary_from_a_few_task_groups_claims_nothing():
     one = Measured(0.97, np.nan, np.nan)
     said = measures.leak_summary({("full", "outcome_auc"): one, ("full", "rank_with_truth"): one})
-    assert said == "AUC .97 in full, in a single task group: too few for more"
+    assert said == "AUC .97 in full, in fewer than 8 task groups: too few for more"
     full = Measured(0.9, 0.8, 0.95)
     said = measures.leak_summary(
         {("full", "outcome_auc"): full, ("full", "rank_with_truth"): Measured(0.2, np.nan, np.nan)}

@@ -121,6 +121,12 @@ def test_a_mistake_is_one_line_with_the_nearest_name(entry: str | dict, message:
     assert "\n" not in str(caught.value)
 
 
+def test_a_variant_with_a_parameter_that_no_part_has_is_refused() -> None:
+    with pytest.raises(UserError, match="a variant of gigpo has no parameter 'gama' \\(did you mean 'gamma'"):
+        METHODS["gigpo"].variant("mine", "GiGPO with another discount", gama=0.9)
+    assert METHODS["gigpo"].variant("mine", "GiGPO with another discount", gamma=0.9).params()["gamma"] == 0.9
+
+
 def test_a_preset_is_for_the_composed_parts_not_for_those_that_were_replaced() -> None:
     composed = resolve_for_table("step_grpo", "verl_agent", {"estimator": "gigpo"}, (), "")
     assert dict(composed.estimator.params) == {"weighting": "row", "singleton": "raw"}

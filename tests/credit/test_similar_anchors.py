@@ -16,11 +16,12 @@ TEXT = st.text(alphabet="abc ", max_size=12)
 
 
 def naive(texts: list[str], threshold: float) -> list[int]:
+    """verl-agent's `build_step_group`, which calls `are_similar(observation, first of the cluster)`."""
     firsts: list[str] = []
     found = []
     for text in texts:
         for place, first in enumerate(firsts):
-            if SequenceMatcher(None, first, text).ratio() >= threshold:
+            if SequenceMatcher(None, text, first).ratio() >= threshold:
                 found.append(place)
                 break
         else:
@@ -34,6 +35,13 @@ def naive(texts: list[str], threshold: float) -> list[int]:
 def test_anchors_are_those_of_plain_first_fit_with_difflib(texts: list[str], threshold: float) -> None:
     turns = Turns(table({"g": [[0.0] * len(texts)]}, observation=texts))
     assert similar_anchors_N(turns, threshold).tolist() == naive(texts, threshold)
+
+
+def test_the_new_text_is_compared_with_the_first_of_a_cluster_and_not_the_other_way_round() -> None:
+    assert SequenceMatcher(None, "abc", "cac").ratio() == 2 / 3
+    assert SequenceMatcher(None, "cac", "abc").ratio() == 1 / 3
+    both = (Turns(table({"g": [[0.0] * 2]}, observation=texts)) for texts in (["cac", "abc"], ["abc", "cac"]))
+    assert [similar_anchors_N(turns, 0.5).tolist() for turns in both] == [[0, 0], [0, 1]]
 
 
 @given(TEXT, TEXT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,26 @@ def test_a_models_scores_are_between_zero_and_one_and_come_from_the_cache_the_se
     monkeypatch.setattr(similarity, "_load", lambda *_: pytest.fail("everything was scored before"))
     (again,) = score(TEXTS, [BLOCK])
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("kind", ["bi-encoder:encoder", "cross-encoder:reranker"])
+def test_a_model_replaced_in_its_folder_is_scored_anew_and_so_is_another_at_the_same_relative_path(
+    kind: str, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    name, made = kind.split(":")
+    auto = transformers.AutoModel if name == "bi-encoder" else transformers.AutoModelForSequenceClassification
+    scores = []
+    for project in ("one", "two", "one"):
+        folder = tmp_path / project / "model"
+        shutil.copytree(models[made], folder, dirs_exist_ok=True)
+        torch.manual_seed(len(scores) + 1)
+        auto.from_config(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+        monkeypatch.chdir(folder.parent)
+        (score,) = similarity.scorer(f"{name}:model", str(tmp_path / "cache.sqlite"))(TEXTS, [BLOCK])
+        scores.append(score)
+    assert all(np.abs(scores[a] - scores[b]).max() > 1e-3 for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_an_embedding_is_most_like_itself(models: dict[str, str], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def values(turns: pa.Table, value: list[float]) -> dict[str, pa.Table]:
 def calibrated(outcomes: list[list[float]], value: list[float], **params: float) -> np.ndarray:
     """V' by group, rollout and turn."""
     turns = table(outcomes)
-    method = resolve({"base": "turn_value_calibrated", "params": {"best": 1.0, **params}})
+    method = resolve({"base": "turn_value_calibrated", "params": params})
     got = compute(turns, method, values(turns, value))["value_calibrated"].to_numpy()
     return got.reshape(len(outcomes), -1, 3)
 
@@ -52,6 +52,12 @@ def test_a_rollouts_own_outcome_has_no_part_in_its_values(outcomes: list[float],
     other = [1 - won if place == own else won for place, won in enumerate(outcomes)]
     one, two = (calibrated([returns], [0.4, 0.6, 0.2])[0, own] for returns in (outcomes, other))
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("outcomes", [[[0.0, 0.0]], [[0.5, 0.0]]])
+def test_a_batch_without_a_success_has_the_values_of_one_with_it(outcomes: list[list[float]]) -> None:
+    with_a_success = calibrated([*outcomes, [1.0, 0.0]], [0.3, 0.4, 0.2])
+    np.testing.assert_array_equal(calibrated(outcomes, [0.3, 0.4, 0.2])[0], with_a_success[0])
 
 
 def test_a_group_of_one_keeps_its_values_and_so_does_everyone_without_a_spread() -> None:
@@ -79,4 +85,4 @@ def test_before_any_value_is_known_it_is_flat_grpo() -> None:
 @pytest.mark.parametrize(("outcome", "says"), [(-1.0, "a return of -1"), (2.0, "from 0 to `best` \\(1\\)")])
 def test_a_return_that_is_no_share_of_the_best_is_refused(outcome: float, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        calibrated([[outcome, 1.0]], [0.5])
+        calibrated([[outcome, 1.0]], [0.5], best=1.0)

@@ -174,6 +174,18 @@ def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
     assert numbers(compute(turns, METHODS["empg"])) == pytest.approx(want - want.mean(), abs=1e-6)
 
 
+def test_a_response_without_tokens_is_no_sure_one_for_empg() -> None:
+    turns = {**TWO, "response_logprobs": [[-1.0], [-3.0, -3.0], [-2.0], [], [-3.0]]}
+    got = compute(turns, METHODS["empg"])
+    assert got["entropy"].to_pylist() == [1, 3, 2, None, 3]
+    sure = np.exp(-np.array([0, 1, 0.5, 1]))
+    g = np.insert(sure / sure.mean(), 3, 1.0)
+    want = FLAT * g + 0.1 * np.array([np.exp(-1), 0, 0, np.exp(-1), 0])
+    assert numbers(got) == pytest.approx(want - want.mean(), abs=1e-6)
+    with pytest.raises(UserError, match="no response has a token"):
+        compute({**TWO, "response_logprobs": [[]] * 5}, METHODS["empg"])
+
+
 def test_empg_estimates_entropy_from_the_sampled_tokens() -> None:
     turns = {**TWO, "response_logprobs": [[-1.0], [-2.0, -4.0], [-2.0], [-0.5, -1.5], [-3.0]]}
     assert numbers(compute(turns, METHODS["empg"]), "entropy").tolist() == [1, 3, 2, 1, 3]

@@ -144,7 +144,7 @@ def test_an_id_that_comes_twice_is_read_once(tmp_path: Path) -> None:
 
 #: what is changed in the line of a turn, or the lines in its place; and the reason given
 TURNS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a turn twice": (lambda row: [row, row], "a turn that was read before"),
+    "a turn twice": (lambda row: [row, {**row, "observation": "p"}], "a turn that was read before"),
     "a null reward": (lambda row: [{**row, "reward": None}], "reward is missing or null"),
     "a reward that is NaN": (lambda row: [{**row, "reward": float("nan")}], "reward is not a finite number"),
     "a turn that is no number": (lambda row: [{**row, "turn": "first"}], "turn is not a number 0, 1, 2, ..."),
@@ -259,6 +259,20 @@ def test_a_session_whose_outputs_are_apart_is_left_out_as_a_whole(
     rows = files.verl_rows(session=True)
     found, _ = imported(files.lines(tmp_path / "3.jsonl", [rows[place] for place in order]), "verl")
     assert set(found["rollout_id"].to_pylist()) == left
+
+
+@pytest.mark.parametrize("name", ["transcript", "agent-lightning"])
+def test_a_rollout_whose_lines_do_not_stand_together_is_left_out_as_a_whole(name: str, tmp_path: Path) -> None:
+    path = files.WRITERS[name](tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    second = lines.pop(1)
+    path.write_text("".join([*lines, second]))
+    found, report = imported(path, name)
+    assert report.rollouts == 3
+    assert len(set(found["rollout_id"].to_pylist())) == 3
+    (reason,) = report.skipped
+    assert "do not stand" in reason
+    assert report.skipped[reason][1].startswith(f"{path}:{len(lines) + 1}")
 
 
 def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
@@ -48,6 +49,18 @@ def parquet() -> bytes:
     return buffer.getvalue()
 
 
+def tar() -> bytes:
+    """A compressed archive with a file for each rollout."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for number, row in enumerate(ROWS):
+            text = json.dumps(row).encode()
+            member = tarfile.TarInfo(f"{number}.jsonl")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return buffer.getvalue()
+
+
 CONTAINERS: dict[str, bytes] = {
     "lines": LINES.encode(),
     "lines without a last newline": LINES.rstrip("\n").encode(),
@@ -61,6 +74,7 @@ CONTAINERS: dict[str, bytes] = {
     "objects over many lines": "\n".join(json.dumps(row, indent=2) for row in ROWS).encode(),
     "gzip": gzip.compress(LINES.encode()),
     "xz": lzma.compress(json.dumps(ROWS).encode()),
+    "Zstandard": pa.Codec("zstd").compress(LINES.encode(), asbytes=True),
     "a ZIP archive of lines": zipped({"rollouts.jsonl": LINES, "notes.txt": "none"}),
     "a ZIP archive of objects": zipped({f"{number}.json": json.dumps(row) for number, row in enumerate(ROWS)}),
     "Parquet": parquet(),
@@ -120,13 +134,14 @@ def test_a_pipe_and_the_standard_input_are_read(tmp_path: Path) -> None:
     report = importers.run([pipe], tmp_path / "out.parquet")
     writer.join()
     assert report.rollouts == 4
+    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py() == f"{pipe}:1"
 
 
 def test_the_standard_input_is_a_file_called_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTAINERS["gzip"]), encoding="utf-8"))
     done = turncredit("import", "-", "--out", tmp_path / "out.parquet")
     assert (done.returncode, "4 rollouts" in done.stdout) == (0, True)
-    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py().endswith("stdin:1")
+    assert tables.read(tmp_path / "out.parquet")["source"][0].as_py() == "stdin:1"
 
 
 def test_a_log_of_inspect_that_zstandard_compressed_is_read(tmp_path: Path) -> None:
@@ -156,6 +171,8 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "spaces": (b" \n\n ", "it is empty"),
     "a ZIP that is cut off": (CONTAINERS["a ZIP archive of lines"][:-60], "a ZIP archive that ends in the middle"),
     "gzip that is cut off": (CONTAINERS["gzip"][:20], "compressed data that end in the middle"),
+    "Zstandard that is cut off": (CONTAINERS["Zstandard"][:40], "compressed data that end in the middle"),
+    "a tar archive": (tar(), "a tar archive; unpack it, and give the folder"),
     "a page": (b"<html><body>Not found</body></html>", "not JSON"),
     "an array of numbers": (b"[1, 2, 3]", "not a JSON object"),
     "an array that is nested too deeply": (f"[{nested(200_000)}]".encode(), "JSON nested too deeply"),

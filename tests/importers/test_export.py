@@ -167,7 +167,22 @@ def test_a_trace_of_verifiers_has_a_single_methods_advantage_on_each_sampled_tok
     (trace,) = first["traces"]
     sampled = [node for node in trace["nodes"] if node["sampled"]]
     assert [node["advantages"] for node in sampled] == [[0.5], [1.0, 1.0]]
-    assert trace["info"]["turn_rewards"] == [0.0, 1.0]
+    assert trace["info"]["rewards_of_turns"] == [0.0, 1.0]
+    assert "turn_rewards" not in trace["info"]  # scores of states, to prime-rl
+
+
+def test_a_context_that_starts_over_is_a_path_of_its_own_in_a_trace_of_verifiers(tmp_path: Path) -> None:
+    again = pa.table({**WORLD, "context_reset": [True, True, True], "prompt_ids": [[1, 2], [1, 3], [1, 2]]})
+    first = json.loads(written(tmp_path, again, "verifiers").read_text(encoding="utf-8").splitlines()[0])
+    nodes = first["traces"][0]["nodes"]
+    paths = []
+    for leaf in (1, 4):
+        path, node = [], leaf
+        while node is not None:
+            path[:0] = nodes[node]["token_ids"]
+            node = nodes[node]["parent"]
+        paths.append(path)
+    assert paths == [[1, 2, 4], [1, 3, 5, 6]]
 
 
 def test_a_data_set_has_every_column_the_credit_and_a_card_with_its_provenance(tmp_path: Path) -> None:

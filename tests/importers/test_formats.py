@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,6 +190,18 @@ def test_steps_of_rllm_that_do_not_sum_to_the_reward_are_not_used(tmp_path: Path
     assert table["reward"].to_pylist()[:2] == [0.0, 1.0]
 
 
+def test_a_trajectory_of_rllm_without_a_reward_has_its_last_steps(tmp_path: Path) -> None:
+    folder = files.rllm(tmp_path)
+    for path in folder.iterdir():
+        episode = json.loads(path.read_text())
+        for trajectory in episode["trajectories"]:
+            trajectory["reward"] = None
+            trajectory["steps"][0]["reward"], trajectory["steps"][-1]["reward"] = 0.0, 0.75
+        path.write_text(json.dumps(episode))
+    found, _ = imported("rllm", folder)
+    assert set(Turns(found).return_R.tolist()) == {0.75}
+
+
 def test_scores_of_states_in_traces_are_progress_and_a_turn_without_one_changes_nothing(tmp_path: Path) -> None:
     """prime-rl's pull request 3282: `info["turn_rewards"]`, one number or null for each turn."""
     episodes = [files.episode(number) for number in range(4)]
@@ -205,6 +219,39 @@ def test_scores_of_states_in_traces_are_progress_and_a_turn_without_one_changes_
     episodes[0]["traces"][0]["info"] = {"turn_rewards": [1.0]}
     with pytest.raises(UserError, match=r"as many turn_rewards as turns are needed \(1 for 2 turns"):
         imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
+
+
+def scored(path: Path, **scores: Any) -> Path:
+    """A sample of Inspect with these scores."""
+    values = {name: {"value": value} for name, value in scores.items()}
+    (path / "log.json").write_text(json.dumps(files.sample(0) | {"scores": values}))
+    return path / "log.json"
+
+
+def test_of_several_scores_of_inspect_one_is_the_reward_if_it_is_named(tmp_path: Path) -> None:
+    path = scored(tmp_path, match="C", parts={"style": 0.25})
+    found, report = imported("inspect", path)
+    assert found["reward"].null_count == 2
+    assert "several scorers, so the reward is null: name one with --map reward=match|parts" in report.notes
+    for name, reward in (("match", 1.0), ("parts.style", 0.25)):
+        assert imported("inspect", path, reward=name)[0]["reward"].to_pylist() == [0.0, reward]
+
+
+def test_a_score_of_inspect_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    path = scored(tmp_path, match="C", parts={"style": 0.25})
+    for name, meant in (("mach", "match"), ("parts.stile", "parts.style")):
+        with pytest.raises(UserError) as raised:
+            imported("inspect", path, reward=name)
+        assert f"no record has '{name}' (did you mean '{meant}'?); choose one of match, parts, parts.style" in str(
+            raised.value
+        )
+
+
+def test_a_score_of_several_values_is_refused_with_their_names(tmp_path: Path) -> None:
+    path = scored(tmp_path, parts={"style": 0.25, "length": 1})
+    with pytest.raises(UserError, match=r"name one with --map reward=parts.style\|parts.length") as raised:
+        imported("inspect", path)
+    assert str(raised.value).startswith(f"{path}: a score of several values")
 
 
 def test_trl_asks_which_columns_are_rewards(tmp_path: Path) -> None:

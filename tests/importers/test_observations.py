@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +213,38 @@ def test_every_format_can_be_looked_at(name: str, tmp_path: Path) -> None:
     done = turncredit("import", path, "--look", "--from", name)
     assert done.returncode == 0, done.stderr
     assert f"format: {name}; the first turns as they would come out" in done.stdout
+
+
+def test_the_command_to_start_from_has_all_that_was_given_and_works_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    for number in range(2):
+        row = {"who": number, "messages": files.messages(number), "reward": 1.0, "group_id": "g"}
+        files.lines(folder / f"{number}.jsonl", [row])
+    words = ["--from", "jsonl", "--map", "rollout_id=who", "--observation", "history", "--action-tag", "act"]
+    shown = turncredit("import", folder, "--look", *words).stdout
+    command = next(line for line in shown.splitlines() if line.startswith("start from: ")).removeprefix("start from: ")
+    program, *again = shlex.split(command)
+    assert program == "turncredit"
+    done = turncredit(*again, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made_by = tables.metadata(tmp_path / "turns.parquet")
+    assert made_by["config"] == {
+        "from": "jsonl",
+        "map": {"rollout_id": "who"},
+        "observation": "history",
+        "action": r"(?s)<act>\s*(.*?)\s*</act>",
+    }
+    assert tables.read(tmp_path / "turns.parquet")["rollout_id"].to_pylist() == ["0", "0", "1", "1"]
+
+
+def test_a_look_at_the_standard_input_names_it_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"group_id": "g", "rollout_id": "r", "messages": files.messages(0)}
+    text = io.TextIOWrapper(io.BytesIO(json.dumps(row).encode()), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", text)
+    shown = turncredit("import", "-", "--look").stdout.splitlines()
+    assert shown[0] == "stdin"
+    assert "start from: turncredit import - --out turns.parquet" in shown
 
 
 def test_a_look_at_what_holds_no_rollouts_says_what_it_is(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ ARGUMENTS = '{"city": "Oslo"}'
 
 
 def context(observation: Any = "auto", *, strict: bool = False) -> Context:
-    return Context(Source(Path("a.jsonl"), "a"), Report(strict=strict), Options(observation=observation))
+    return Context(Source(Path("a.jsonl"), "a", "a.jsonl"), Report(strict=strict), Options(observation=observation))
 
 
 def said(message: Any) -> str:
@@ -82,6 +83,22 @@ CALLS: dict[str, list[dict[str, Any]]] = {
             "role": "assistant",
             "content": [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "ok"}],
             "tool_calls": [{"id": "c", "function": "look_up", "arguments": {"city": "Oslo"}}],
+        }
+    ],
+    "verifiers 0.1": [
+        {
+            "role": "assistant",
+            "reasoning_content": "hm",
+            "content": "ok",
+            "tool_calls": [json.dumps({"id": "c", "name": "look_up", "arguments": '{"city": "Oslo"}'})],
+        }
+    ],
+    "verifiers 0.1's completions": [
+        {
+            "role": "assistant",
+            "reasoning_content": "hm",
+            "content": "ok",
+            "tool_calls": [json.dumps({"id": "c", "function": {"name": "look_up", "arguments": '{"city": "Oslo"}'}})],
         }
     ],
     "Vercel": [

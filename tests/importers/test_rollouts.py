@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.helpers import turncredit
 from tests.importers import files
 from turncredit.bridges import importers
-from turncredit.bridges.importers import table
+from turncredit.bridges.importers import table, transcript
 from turncredit.bridges.importers.base import NO_REWARD, Options, Report
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -102,6 +102,37 @@ def test_a_mapping_goes_before_what_a_format_says(tmp_path: Path) -> None:
     assert report.rollouts == 4
 
 
+@pytest.mark.parametrize(
+    ("mapping", "reason"),
+    [
+        ({"reward": "remark"}, "reward is not a number"),
+        ({"success": "remark"}, "success is neither true nor false"),
+    ],
+)
+def test_a_mapped_field_that_does_not_hold_its_key_skips_the_rollout(
+    mapping: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    path = files.tau_bench(tmp_path)
+    rows = json.loads(path.read_text())
+    for number, row in enumerate(rows):
+        row["remark"] = "none" if number == 0 else 1
+    path.write_text(json.dumps(rows))
+    _, report = imported(path, mapping=mapping)
+    assert (report.rollouts, list(report.skipped)) == (3, [reason])
+    assert report.skipped[reason][1].startswith(f"{path}:0")
+
+
+def test_records_are_turns_where_their_number_is_mapped_whatever_else_they_hold(tmp_path: Path) -> None:
+    rows = [
+        {"group_id": "g", "rollout_id": "r", "step": step, "reward": step, "messages": files.messages(0), "said": "a"}
+        for step in range(2)
+    ]
+    mapping = {"turn": "step", "response_text": "said"}
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", rows), mapping=mapping)
+    assert (found["turn"].to_pylist(), found["reward"].to_pylist()) == ([0, 1], [0.0, 1.0])
+    assert report.skipped == {}
+
+
 @pytest.mark.parametrize(("written", "read"), [(0, False), (1, True), (1.0, True), ("true", True), (True, True)])
 def test_truths_may_be_numbers(written: Any, read: bool, tmp_path: Path) -> None:
     found, _ = imported(rollouts(tmp_path, success=written, done=written))
@@ -129,6 +160,18 @@ def test_a_rollout_that_lacks_its_first_turn_is_not_one_that_is_counted_from_one
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
     _, report = imported(path)
     assert (report.rollouts, list(report.skipped)) == (1, ["a rollout without one of its turns"])
+
+
+@pytest.mark.parametrize("name", ["jsonl", "verl-agent"])
+def test_a_copy_of_a_turn_counts_once(name: str, tmp_path: Path) -> None:
+    """verl-agent's `adjust_batch` repeats lines, chosen at random, until their number suits the GPUs."""
+    path = turns(tmp_path, [0.0, 1.0]) if name == "jsonl" else files.WRITERS[name](tmp_path)
+    whole, _ = imported(path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[1], lines[0], lines[1]]))
+    found, report = imported(path)
+    assert found.drop_columns("source").equals(whole.drop_columns("source"))
+    assert (report.skipped, report.notes[table.COPY]) == ({}, 3)
 
 
 def test_a_reward_on_the_last_turn_alone_is_the_rollouts(tmp_path: Path) -> None:
@@ -197,6 +240,8 @@ REWARDS: dict[str, tuple[str, list[float | None]]] = {
         ),
         [0.0, 1.0, 2.0, 3.0],
     ),
+    "by group and rollout in one id.json": (json.dumps({"g0/0": 4, "g1/1": 5}), [4.0, None, None, 5.0]),
+    "by task and trial.json": (json.dumps([{"task_id": "t1", "trial": 0, "reward": 6}]), [None, None, 6.0, None]),
     "by task.json": (json.dumps([{"task_id": "t0", "reward": 5}]), [5.0, 5.0, None, None]),
     "a benchmarks report.json": (json.dumps({"resolved_ids": ["t0"], "unresolved_ids": ["t1"]}), [1.0, 1.0, 0.0, 0.0]),
     "a table.csv": ("task_id,success\nt0,0\nt1,1\n", [0.0, 0.0, 1.0, 1.0]),
@@ -224,6 +269,11 @@ def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
         ('{"rollout_id": "z"}', "a record without 'reward'"),
         ('{"name": "z", "reward": 1}', "a record without 'rollout_id' or 'task_id'"),
         ('{"rollout_id": "z", "reward": "high"}', "reward is not a number"),
+        ('{"0": 1, "1": 0}', "rollout '0' is in several groups \\('g0', 'g1'\\); give group_id beside rollout_id"),
+        (
+            '[{"task_id": "t", "reward": 1}, {"task_id": "t", "reward": 0}]',
+            "the task 't' has another reward before; give one for each rollout",
+        ),
         ("", "no rewards in it"),
     ],
 )
@@ -285,6 +335,42 @@ def test_an_id_that_may_be_a_tasks_drops_no_rollout(tmp_path: Path) -> None:
     found, report = imported(files.lines(tmp_path / "mine.jsonl", rows))
     assert (report.rollouts, report.skipped) == (2, {})
     assert sorted(set(found["rollout_id"].to_pylist())) == ["t", "t/mine:2"]
+
+
+def session(*lines: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records of Claude Code: two turns of a session, with these records between them."""
+    said = [{"type": message["role"], "sessionId": "s", "message": message} for message in files.messages(0)]
+    return [*said[:2], *lines, *said[2:]]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_records_of_claude_code_that_name_no_session_do_not_cut_it_in_two(first: bool, tmp_path: Path) -> None:
+    others = [
+        {"type": "summary", "summary": "a title", "leafUuid": "u"},
+        {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    ]
+    rows = [*others, *session()] if first else session(*others)
+    found, report = imported(files.lines(tmp_path / "session.jsonl", rows))
+    assert (found["rollout_id"].to_pylist(), found["turn"].to_pylist()) == (["s", "s"], [0, 1])
+    assert report.skipped == {}
+    assert report.records == len(rows)
+    assert report.notes[transcript.NO_MESSAGE] == 2
+
+
+def test_a_sub_agents_messages_are_no_turns_of_its_callers_session(tmp_path: Path) -> None:
+    inner = [{**row, "isSidechain": True} for row in session()]
+    found, report = imported(files.lines(tmp_path / "session.jsonl", session(*inner)))
+    assert found["turn"].to_pylist() == [0, 1]
+    assert report.notes[transcript.SIDECHAIN] == len(inner)
+    alone, report = imported(files.lines(tmp_path / "agent.jsonl", inner))
+    assert alone["turn"].to_pylist() == [0, 1]
+    assert transcript.SIDECHAIN not in report.notes
+
+
+def test_a_transcript_without_a_message_is_refused_for_that(tmp_path: Path) -> None:
+    row = {"type": "summary", "summary": "a title", "leafUuid": "u"}
+    with pytest.raises(UserError, match="no rollouts in it: no turn: the policy wrote no message"):
+        imported(files.lines(tmp_path / "session.jsonl", [row]))
 
 
 def test_records_that_are_the_parts_of_one_message_are_one_turn(tmp_path: Path) -> None:

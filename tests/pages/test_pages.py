@@ -25,6 +25,7 @@ from turncredit.pipeline.plan import Plan, load
 from turncredit.views.pages import build
 from turncredit.views.pages.agreement import clashes, mean_ranks
 from turncredit.views.pages.build import gather, page, pages, render_index
+from turncredit.views.pages.cells import credit_cell
 from turncredit.views.pages.choose import choose, pairs
 from turncredit.views.pages.data import CLEAR, Book, Credit, read_book
 from turncredit.views.pages.formats import decimals_for, number
@@ -218,6 +219,12 @@ def test_fifty_turns_and_twenty_methods_stay_under_a_megabyte(tmp_path):
     assert make_pages(world, tmp_path / "pages", count=4)["largest_bytes"] < 1e6
 
 
+def test_files_differ_also_where_a_file_system_makes_no_difference_of_case():
+    used: set[str] = set()
+    names = [build.file_name(build.slug(name), used) for name in ("Index", "index", "a b", "A-B", "日本", "?")]
+    assert names == ["Index-2.html", "index-3.html", "a-b.html", "A-B-2.html", "rollout.html", "rollout-2.html"]
+
+
 def test_texts_of_the_tables_are_never_markup(world, tmp_path):
     make_pages(world, tmp_path / "pages", count=12)
     texts = [path.read_text() for path in (tmp_path / "pages").glob("*.html")]
@@ -316,6 +323,26 @@ def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(boo
         silent += len(others)
     assert outcomes == {1, -1}
     assert silent > 0
+
+
+def test_what_is_rounding_alone_is_no_credit(book):
+    rows = book.rows(next(r for r in range(book.turns.rollouts) if len(book.branched(r)) > 2))
+    useful = int(rows[1])
+    true_N = np.full(book.turns.n, np.nan)
+    true_N[rows] = 0.0
+    true_N[useful] = 0.3
+    bits = np.where(np.arange(book.turns.n) == useful, 1e-17, 0.0)
+    other = np.where(np.isin(np.arange(book.turns.n), rows), 0.0, 1.0)
+    made = {"zero": other + bits, "same": 0.1 + 10 * bits}
+    of_rounding = replace(
+        book,
+        credits={name: Credit(name, x_N, {}) for name, x_N in made.items()},
+        truth=replace(book.truth, advantage_N=true_N, se_N=np.full(book.turns.n, 0.01)),
+    )
+    said = str(verdict(of_rounding, int(book.turns.rollout_N[useful]))[0])
+    assert said.endswith("1 of 2 methods credit it; none credits it most.")
+    cell = credit_cell(of_rounding, "zero", useful, 0)
+    assert (cell.text, cell.kind) == ("0", "c0 flat")
 
 
 def test_two_rollouts_are_told_apart_at_their_first_different_turn(book):

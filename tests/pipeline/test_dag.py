@@ -16,8 +16,10 @@ import yaml
 from tests import tiny
 from tests.helpers import cases
 from turncredit.config import load
-from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, maker
+from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
+from turncredit.views.tracking import NOT_TRACKED
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny.ARGUMENTS
@@ -182,3 +184,14 @@ def test_on_one_machine_jobs_on_a_gpu_run_one_at_a_time_and_another_limit_is_ref
     ran = snakemake(*limit, *TINY, "--set-resources", "tasks:gpu=4", "--", *games)
     assert ran.returncode != 0
     assert f"turncredit: tasks asks for a GPU, and with {said} several such jobs would run" in ran.stderr
+
+
+def test_metrics_are_copied_after_every_job_that_has_some_those_of_audits_included():
+    plan = Plan(tiny.experiment(audit={"rounds": [2]}, methods=["flat_grpo", "turn_value"]))
+    jobs = jobs_and_inputs(plan)
+    before, left = set(), [("track", JobKeys())]
+    while left:
+        new = {step for path in jobs[left.pop()] if (step := maker(plan, path))} - before
+        before |= new
+        left += new
+    assert {step for step in jobs if step[0] not in NOT_TRACKED} <= before

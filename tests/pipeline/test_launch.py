@@ -342,3 +342,13 @@ def test_where_it_cannot_work_it_says_why(monkeypatch, tmp_path):
     path, reason = launch.start()
     assert path is None
     assert "cannot run programs" in reason
+
+
+def test_where_the_path_of_its_socket_is_too_long_jobs_are_plain_processes(monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setattr(launch.tempfile, "tempdir", str(folder))
+    path, reason = launch.start()
+    assert path is None
+    assert reason.endswith("(AF_UNIX path too long); set TMPDIR to a shorter path")
+    assert not list(folder.iterdir())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from turncredit.errors import UserError
 from turncredit.pipeline import locks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -29,7 +31,7 @@ def locked(state: Path) -> bool:
 
 def record_of(state: Path, process: subprocess.Popen) -> None:
     """Leave the record that `process` would have left."""
-    (state / "turncredit-processes").mkdir(exist_ok=True)
+    (state / "turncredit-processes").mkdir(parents=True, exist_ok=True)
     (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks.identity(process.pid)))
 
 
@@ -86,8 +88,45 @@ def test_a_run_on_another_machine_cannot_be_asked_and_keeps_its_lock(state, othe
     assert locked(state)
 
 
+def test_a_run_on_another_machine_is_forgotten_when_the_user_unlocks_the_folder(state, other):
+    record_of(state, other)
+    path = next((state / "turncredit-processes").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere"}))
+    assert locks.take_over(state, unlocking=True)
+    assert locks.holder(state) == (socket.gethostname(), os.getpid())
+    (state / "locks" / "0.input.lock").write_text("x\n")
+    assert locks.take_over(state)  # the next run that was killed here leaves a lock, too
+
+
+def test_of_several_runs_in_a_folder_each_makes_its_own_experiment(tmp_path):
+    locks.take_over(tmp_path, "results/one")
+    assert locks.holder(tmp_path, "results/one") == (socket.gethostname(), os.getpid())
+    assert locks.holder(tmp_path, "results/two") is None
+    assert locks.holder(tmp_path) is not None
+
+
 def test_the_process_itself_is_recorded_and_without_a_lock_there_is_nothing_to_take_over(tmp_path):
     assert not locks.take_over(tmp_path)
     assert not locks.take_over(tmp_path)
     records = [json.loads(path.read_text()) for path in (tmp_path / "turncredit-processes").glob("*.json")]
     assert [record["pid"] for record in records] == [os.getpid()]
+
+
+@pytest.mark.parametrize("given", ["results/tiny", "link/tiny"])
+def test_nothing_is_removed_while_a_run_works_beside_a_link_to_its_results(tmp_path, monkeypatch, other, given):
+    disk, folder = tmp_path / "disk", tmp_path / "folder"
+    (disk / "tiny").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "results").symlink_to(disk)
+    (folder / "link").symlink_to(disk)
+    record_of(folder / ".snakemake", other)
+    monkeypatch.chdir(folder)
+    for experiment in (Path(given), (disk / "tiny")):
+        with pytest.raises(UserError, match=f"a run works in {folder}"):
+            locks.refuse_while_running(experiment)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"a run works in {folder}"):
+        locks.refuse_while_running(folder / given)
+    other.kill()
+    other.wait()
+    locks.refuse_while_running(folder / given)

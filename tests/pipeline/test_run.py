@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit.config.experiment import ROUNDS
+from turncredit.data.progress import progress
+from turncredit.errors import UserError
 from turncredit.pipeline import blocks, live_progress, locks, loop, run
 from turncredit.pipeline.plan import Plan
 
@@ -177,6 +180,51 @@ with live_progress.announced("sft", "sft"):
     assert run.look(tmp_path, seen) == []
 
 
+def test_a_job_of_another_machine_is_running_although_no_process_here_has_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv(live_progress.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
+    (tmp_path / "output").write_text(STATS)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "getpid", lambda: 2**22 + 1)  # above the largest number that Linux gives
+        elsewhere.setattr(live_progress.socket, "gethostname", lambda: "node-7.cluster")
+        announced = live_progress.announced("sft", "sft")
+        announced.__enter__()
+    seen = run.State(cores=1)
+    assert run.look(tmp_path, seen) == []
+    assert [job["label"] for job in seen.running] == ["sft"]
+
+
+def test_a_display_that_is_gone_or_whose_disk_is_full_ends_no_job(tmp_path, monkeypatch):
+    watched = tmp_path / "watch"
+    watched.mkdir()
+    monkeypatch.setenv(live_progress.VARIABLE, str(watched))
+    monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
+    with live_progress.announced("sft", "sft"):
+        shutil.rmtree(watched)
+        watched.touch()  # a file in the folder's place: nothing can be written below it
+        progress(1, 1)
+    assert watched.is_file()
+
+
+def test_what_snakemake_prints_may_be_in_any_encoding(tmp_path):
+    (tmp_path / "output").write_bytes(b"No such file: caf\xe9\n" + STATS.encode())
+    seen = run.State(cores=1)
+    assert run.look(tmp_path, seen) == []
+    assert seen.total == 6
+
+
+def test_targets_of_the_snakefile_are_no_stages_that_end():
+    assert run.wanted_jobs(STATS.replace("all  ", "runs ")) == {"tasks": 2, "sft": 1, "update": 3}
+
+
+def test_a_file_that_belongs_to_another_option_is_no_forgotten_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "partitions.yaml").write_text("partitions: {}\n")
+    assert run.check_configuration(["--slurm-partition-config", "partitions.yaml", "--cores", "1"]) == []
+    with pytest.raises(UserError, match="--configfile partitions"):
+        run.check_configuration(["--cores", "1", "partitions.yaml"])
+
+
 def test_a_job_that_failed_is_not_counted_as_done():
     assert state(ended=[ended("sft", 0, 2, error="sft: no such file"), ended("sft", 0, 2)]).done == [ended("sft", 0, 2)]
 
@@ -208,7 +256,11 @@ def test_a_rule_that_the_display_does_not_know_is_shown_like_the_others():
     assert run.line_of(ended("some_new_rule", 0, 2, metrics={"success_sampled": 1.0})) is None
 
 
-@pytest.mark.parametrize("options", [["-np"], ["--cores", "2", "-n"], ["--unlock"], ["--version"]])
+@pytest.mark.parametrize("options", [
+        ["-np"], ["--cores", "2", "-n"], ["--unlock"], ["--version"], ["-nc4"], ["-fn", "a"], ["-Ft"],
+        ["--dag=dot"], ["--report=page.html"], ["--list-conda-envs"], ["--print-compilation"],
+    ],
+)  # fmt: skip
 def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monkeypatch, tmp_path):
     """Without a display, which would say that nothing was left to do."""
     monkeypatch.chdir(tmp_path)
@@ -252,6 +304,13 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
         (
             "MissingRuleException:\nNo rule to produce results/tiny/a.parquet (if you use input functions ...)\n",
             ["turncredit: no stage makes results/tiny/a.parquet; `turncredit where STAGE` prints the paths of a stage"],
+        ),
+        (
+            "MissingRuleException:\nNo rule to produce update (if you use input functions ...)\n",  # --forcerun update
+            [
+                "turncredit: no rule runs update alone: with granularity round or run it is a part of jobs of the rule "
+                "rounds, which skip what is there; to repeat it, remove its outputs (`turncredit where update`)"
+            ],
         ),
         ("Error in rule update:\n    UserError: printed by a job\n", []),
     ],

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -158,6 +159,30 @@ def test_learned_methods_have_a_line_that_says_whether_they_leak(summary, page):
     assert summary.leaks_of == "round 3, rollouts of flat_grpo"
     html = (page / "index.html").read_text()
     assert "infers the outcome from the length: AUC .99 in full" in html
+
+
+def test_the_interval_in_a_leak_line_ends_where_an_auc_does():
+    """Student's t of two seeds reaches beyond 1."""
+    rows = [
+        {"policy": "sft-t4k4T1.0", "round": 1, "seed": seed, "method": "has_turnrd", "view": "full"}
+        | {"measure": "outcome_auc", "value": value, "low": value - 0.1, "high": value + 0.1}
+        for seed, value in enumerate((0.7, 0.6))
+    ]
+    lines, _ = diagnostics.leak_lines(SimpleNamespace(analysis={"leaks": pd.DataFrame(rows)}), ["has_turnrd"])
+    assert [leak.words for leak in lines] == ["hardly predicts the outcome (AUC .65 [.01, 1.00])"]
+
+
+def test_what_a_check_measured_is_no_declared_exception(folder):
+    results = collect(folder)
+    kept = results.analysis["invariants"]
+    measured = kept.iloc[:2].assign(
+        name=["states", "held_out"],
+        detail=["AUC of a linear probe: sft: go 0.99", "the evaluated game '7' is the training game '3'"],
+    )
+    found = replace(results, analysis={**results.analysis, "invariants": pd.concat([kept, measured])})
+    said = diagnostics.holds(found)
+    assert said.all
+    assert said.words.endswith(" Declared exceptions: the evaluated game '7' is the training game '3'.")
 
 
 def test_methods_are_grouped_and_the_largest_effect_comes_first(summary):

@@ -144,6 +144,17 @@ def test_with_several_seeds_a_number_is_the_mean_of_the_seeds_and_equal_seeds_ha
     assert "seeds only" in turns.note
 
 
+def test_a_number_rests_on_the_rollouts_of_the_seeds_that_have_it(tmp_path):
+    folder, _ = folder_of(tmp_path, {"flat_grpo": APPENDED, "hipif": BY_HAND}, seeds=(0, 1))
+    results = collect(folder)
+    found = read_contexts(results.layout)
+    both = context_grids(results, results.methods, found)[0].rows["hipif"]["turns"]
+    found.read.by_seed.loc[found.read.by_seed["seed"] == 1, "turns"] = np.nan
+    one = context_grids(results, results.methods, found)[0].rows["hipif"]["turns"]
+    assert both.n == 2 * one.n
+    assert one.note.startswith(f"n: {one.n} rollouts, 1 seed;")
+
+
 def test_an_experiment_with_one_agent_without_subgoals_has_none_of_it(finished, tmp_path):
     assert read_contexts(Layout(finished)) is None
     folder, config = folder_of(tmp_path, {"flat_grpo": APPENDED})

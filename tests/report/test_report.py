@@ -210,6 +210,19 @@ def test_a_best_checkpoint_of_one_seed_has_no_interval(tmp_path):
     assert (best.low, best.high, best.interval) == (None, None, "")
 
 
+def test_best_checkpoints_that_are_equally_good_in_all_seeds_have_no_interval(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0, 1], rounds=3, games=12)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    for found in Layout(folder).find("evals", method="flat_grpo"):
+        table = tables.read(found.path, "evals")
+        won = pa.array([number % 2 == 0 for number in range(len(table))])
+        table = table.set_column(table.column_names.index("success"), "success", won)
+        tables.write(table, found.path, "evals", tables.metadata(found.path))
+    best = cell(summarise(collect(folder)), "final", "flat_grpo", "best")
+    assert (best.value, best.low, best.high) == (0.5, None, None)
+    assert best.note.endswith("interval over nothing (the seeds agree)")
+
+
 def test_a_column_for_variants_is_there_where_there_are_any(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo", "triage", "triage_scalar"], seeds=[0, 1], rounds=1, games=8)
     keys = [column.key for column in summarise(collect(synthetic.make(tmp_path, config))).sections["final"][0].columns]
@@ -340,6 +353,10 @@ def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_pa
     assert cell(summary, "final", "sft", "final") is None
     assert cell(summary, "final", "flat_grpo", "minus_sft") is None
     assert isinstance(cell(summary, "final", "flat_grpo", "final"), Number)
+    assert re.match(
+        r"flat_grpo reaches \d+%; the SFT policy is not evaluated in these rounds, so its gain is not known\. ",
+        summary.headline,
+    )
 
 
 def test_a_score_stands_beside_success_where_the_environment_has_one(tmp_path):
@@ -452,6 +469,22 @@ def test_more_methods_than_one_picture_holds_get_a_panel_each():
     picture = figures.learning_curves(curves, seeds, None, methods=names, ylabel="success")
     titles = [ax.get_title(loc="left") for ax in picture.axes if ax.get_visible()]
     assert titles == names[1:]
+
+
+@pytest.mark.parametrize("count", [4, 9])
+def test_names_in_pictures_are_in_a_colour_that_can_be_read(count):
+    """At least 4.5 to 1 on white, as WCAG asks of text; the lines' orange and light blue have 2.3."""
+    names = [f"method_{number}" for number in range(count)]
+    rows = [(name, round_, 0.4, 0.3, 0.5) for name in names for round_ in (1, 2)]
+    curves = pd.DataFrame(rows, columns=["method", "round", "success", "low", "high"])
+    start = {"success": 0.3, "low": 0.2, "high": 0.4}
+    picture = figures.learning_curves(curves, curves.assign(seed=0), start, methods=names, ylabel="success")
+    fills = re.findall(r"fill: (#\w{6})[^>]*>[^<]*method_", figures.standalone_svg(picture, "curves"))
+    assert len(fills) == count
+    for fill in fills:
+        red, green, blue = (int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+        assert 1.05 / (light + 0.05) >= 4.5
 
 
 def test_no_two_methods_of_one_picture_look_the_same():

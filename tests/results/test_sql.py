@@ -303,6 +303,18 @@ def test_a_folder_above_the_results_may_have_any_name(tmp_path):
     assert found == [{"experiment": "synthetic", "method": "flat_grpo", "seed": 0, "round": 1}]
 
 
+def test_a_name_with_wildcards_is_that_of_one_folder_or_file(tmp_path):
+    """DuckDB would read the files of `runs1` for those of `runs[1]`."""
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1)
+    synthetic.make(tmp_path / "runs[1]", config)
+    synthetic.make(tmp_path / "runs1", synthetic.experiment(methods=["gigpo"], seeds=[0], games=6, rounds=1))
+    assert rows("SELECT DISTINCT method FROM credits", tmp_path / "runs[1]") == [{"method": "flat_grpo"}]
+    for name, value in (("x[1]", 7), ("x1", 8), ("x*", 9), ("x?", 10)):
+        pq.write_table(pa.table({"x": [value]}), tmp_path / f"{name}.parquet")
+        found = sql.answer(f'SELECT x FROM "{name}"', tmp_path, files=[tmp_path / f"{name}.parquet"])
+        assert found.to_pylist() == [{"x": value}]
+
+
 def test_rounds_may_have_three_digits(tmp_path):
     folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=2))
     (folder / "rollouts/flat_grpo/seed0/round02").rename(folder / "rollouts/flat_grpo/seed0/round123")

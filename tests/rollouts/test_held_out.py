@@ -147,6 +147,9 @@ def invariant(world, train, evaluated, env, shared) -> dict:
 
 def test_games_for_evaluation_out_of_the_training_split_are_refused_unless_declared():
     same = tiny.experiment(tasks={"eval_split": "train"})
+    several = {"eval_split": ["eval", "train"]}
+    with pytest.raises(UserError, match=r"tasks\.eval_split is also tasks\.train_split, 'train'"):
+        checks.check(tiny.experiment(tasks=several))
     with pytest.raises(UserError, match=r"tasks\.eval_split is tasks\.train_split, 'train'.*tasks\.shared"):
         checks.check(same)
     checks.check(tiny.experiment(tasks={"eval_split": "train", "shared": 8}))

@@ -18,6 +18,7 @@ from turncredit.errors import UserError
 from turncredit.views.pages.data import noise_of_largest
 from turncredit.views.show import command, lines
 from turncredit.views.show.find import find
+from turncredit.views.show.read import RolloutCredit, RolloutTables
 
 
 def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), credit_files=(), components=False) -> str:
@@ -326,9 +327,22 @@ def test_one_turn_in_full_has_its_truth(audited, capsys):
     assert "A* " in shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0", 0)
 
 
-def test_the_rank_correlation_of_a_rollout_is_spearmans():
-    assert lines._rank([1.0, 2.0, 3.0], [0.1, 0.2, 5.0]) == pytest.approx(1)
-    assert lines._rank([1.0, 2.0, 3.0], [5.0, 5.0, 5.0]) == 0.0
+@pytest.mark.parametrize(
+    ("true", "credit", "said"),
+    [
+        ([1.0, 2.0, 3.0], [0.1, 0.2, 5.0], "over 3 turns of this rollout alone: mine +1.00"),
+        ([1.0, 2.0, 3.0], [5.0, 5.0, 5.0], "over 3 turns of this rollout alone: mine +0.00"),
+        ([0.2, 0.2, 0.2], [0.1, 0.2, 5.0], ""),
+        ([1.0, 2.0], [0.1, 0.2], ""),
+        ([], [], ""),
+    ],
+)
+def test_the_rank_correlation_of_a_rollout_is_spearmans_where_there_is_an_order_to_find(true, credit, said):
+    truth = {turn: {"advantage_true": value} for turn, value in enumerate(true)}
+    mine = RolloutCredit("mine", dict(enumerate(credit)), {}, 1.0)
+    line = "".join(map(str, lines._agreement(RolloutTables([mine], [], truth))))
+    assert line.endswith(said)
+    assert bool(line) == bool(said)
 
 
 @pytest.mark.parametrize(

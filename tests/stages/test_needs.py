@@ -404,6 +404,19 @@ def test_the_time_of_a_job_is_three_times_what_its_longest_is_estimated_to_take_
     assert {needs.resource(plan_of(), stage).runtime for stage in policy_stages()} == {60}
 
 
+@pytest.mark.parametrize(
+    ("own", "rollouts"),
+    [
+        ({"base": "flat_grpo", "rollout": {"group_size": 16}}, 64 * 16),
+        ({"base": "carl", "forks": {"per_task": 12}}, 64 * (8 + 12)),
+    ],
+)
+def test_an_update_learns_from_the_rollouts_and_forks_of_its_own_method(own, rollouts):
+    plan = plan_of(**{**PLAYS, "methods": ["flat_grpo", "mine"], "define": {"mine": own}})
+    one, mine = (needs.gpu_seconds(plan, "update", JobKeys(method=name)) for name in ("flat_grpo", "mine"))
+    assert (mine - STARTS.process) / (one - STARTS.process) == pytest.approx(rollouts / (64 * 8), rel=0.01)
+
+
 def test_a_time_that_is_given_is_asked_for_and_warned_of_where_it_is_shorter_than_the_estimate():
     needed = math.ceil(longest(seven_billion(), "update") / 60)
     enough, short = (seven_billion(update={"runtime": minutes}) for minutes in (needed, needed - 2))

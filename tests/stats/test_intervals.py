@@ -285,6 +285,13 @@ def test_a_mean_of_seeds_has_the_t_interval_and_none_with_one_seed():
     assert not alone.clear
 
 
+def test_seeds_that_agree_give_no_interval_since_others_may_not():
+    found = intervals.mean_of_seeds(np.array([0.3, 0.1 + 0.2, 0.3]), 30, 10)
+    assert found.value == pytest.approx(0.3)
+    assert np.isnan([found.low, found.high, found.error]).all()
+    assert found.covers == "nothing (the seeds agree)"
+
+
 def test_holm_steps_down_and_never_falls():
     assert levels.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
     assert levels.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})

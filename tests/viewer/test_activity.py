@@ -60,6 +60,16 @@ def test_an_output_that_is_being_made_is_running_only_while_a_snakemake_lives(pl
     assert states() == {update: "running", rollout: "submitted"}
 
 
+def test_a_run_beside_a_link_to_its_results_is_seen_from_its_own_folder(own, tmp_path, monkeypatch):
+    folder = tmp_path / "elsewhere"
+    (folder / ".snakemake").mkdir(parents=True)
+    (folder / "results").symlink_to(own[0].folder.parent)
+    monkeypatch.chdir(folder)
+    being_made(folder, "results/synthetic/runs/random_credit/seed1/round03/updates.parquet", job="17")
+    (work,) = activity_of(own[0].folder.resolve()).works
+    assert (work.who, work.round, work.state) == ("random_credit", 3, "submitted")
+
+
 def test_a_failure_has_the_end_of_its_log_until_the_job_ends_well(place):
     base, made = place
     log = made.folder / "logs/update.log"

@@ -24,7 +24,7 @@ PATHS = ("/", "/experiment/synthetic", f"/round/synthetic/{world.ROUND}", "/stat
 
 @pytest.mark.parametrize("path", PATHS)
 def test_without_token_or_cookie_nothing_is_shown(server, path):
-    for headers in ({}, {"Cookie": f"turncredit-{server.port}=wrong"}):
+    for headers in ({}, {"Cookie": f"turncredit-{server.port}=wrong"}, {"Cookie": f"turncredit-{server.port}=\xff"}):
         answer = server.get(path, headers)
         assert answer.status == 403
         assert "synthetic" not in answer.text

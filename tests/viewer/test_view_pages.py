@@ -357,6 +357,16 @@ def test_files_about_turns_belong_to_the_table_before_them(made):
         Given([world_.turns, world_.turns])
 
 
+def test_a_table_whose_name_has_wildcards_is_itself_and_not_its_neighbour(tmp_path, monkeypatch):
+    rows = {"group_id": ["g"], "rollout_id": ["r"], "turn": [0], "reward": [0.0]}
+    for name, goal in (("x[1]", "mine"), ("x1", "its neighbour")):
+        pq.write_table(pa.table({**rows, "goal": [goal]}), tmp_path / f"{name}.parquet")
+    files = Given([tmp_path / "x[1].parquet"]).source("x[1]").files(sources.TABLE)
+    assert rollouts.listed(files, Filter()).rows[0].goal == "mine"
+    monkeypatch.setattr(books, "WHOLE", 0)  # a table that is read by group
+    assert books.Shelf().open(files, "g").book.cell("goal", 0) == "mine"
+
+
 def test_a_large_table_is_read_by_group_and_shows_the_same_turns(viewer, monkeypatch):
     whole = viewer.rollout("synthetic", world.ROUND, EVIL)
     monkeypatch.setattr(books, "WHOLE", 10)

@@ -313,3 +313,42 @@ def test_where_a_method_of_ones_own_is_gone_nothing_is_left_out(results):
     config["methods"] = ["flat_grpo", "lost"]
     file.write_text(json.dumps(config))
     assert expected_artifacts.current(results).only is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"methods": ["istar"]}, id="its own run"),
+        pytest.param({"methods": ["istar"], "rounds": 1}, id="a single round"),
+        pytest.param({"methods": ["istar_code"], "rounds": 1}, id="still the SFT policy"),
+        pytest.param({"methods": ["flat_grpo"], "audit": {"rounds": [2], "methods": ["istar"]}}, id="an audit"),
+    ],
+)
+def test_a_reward_model_that_snakemake_deleted_after_its_last_use_is_not_missing(tmp_path, changes):
+    plan = Plan(tiny.experiment(**{**CHANGES, "keep_policies": "last", **changes}), tmp_path)
+    models = []
+    for step in all_jobs.every_job(plan):
+        for made in all_jobs.made_paths(plan, step):
+            Path(made).parent.mkdir(parents=True, exist_ok=True)
+            Path(made).touch()
+        models += [Path(path) for name, path in plan.outputs(*step).items() if name == "implicit"]
+
+    def missing():
+        return {problem.path for problem in integrity.missing_from(plan) if problem.kind == "missing"}
+
+    for model in models:
+        model.unlink()
+    assert missing() == set()
+    for after in plan.layout.root.glob("rollouts/*/*/*/logprobs/implicit-*.parquet"):
+        after.unlink()
+    assert {str(model) for model in models} <= missing()
+
+
+def test_all_credit_pages_of_a_round_are_removed_with_their_index(tmp_path):
+    root = tmp_path / "tiny"
+    index = root / "rollouts/gigpo/seed0/round02/pages/index.html"
+    index.parent.mkdir(parents=True)
+    for page in (index, index.with_name("rollout-1.html")):
+        page.touch()
+    integrity.remove(root, [index])
+    assert list(root.iterdir()) == []

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests import tiny
+from turncredit.config.stages import stages
+from turncredit.data.provenance import file_hash
 from turncredit.pipeline import failures, job_script
+from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 
@@ -71,3 +75,33 @@ def test_what_vllm_compiles_is_kept_in_the_working_folder_unless_it_is_told_othe
     job_script.set_environment()
     kept = str(tmp_path / ".snakemake/turncredit-compiled/vllm")
     assert [os.environ[name] for name in names] == [kept, "/scratch/triton", "1"]
+
+
+def test_a_result_is_made_from_a_users_file_as_it_was_before_the_work(folder, monkeypatch):
+    own = folder / "own.py"
+    own.write_text("def own(turns):\n    return turns.reward_N\n")
+    plan = Plan(tiny.experiment(define={"own": {"credit": "own.py"}}, methods=["own"]))
+    job = replace(plan.job("credit", JobKeys(policy="own", method="own", seed=0, round=2)), input={"method": "own.py"})
+    before, recorded = [], []
+
+    def work(job):
+        before.append(file_hash(own))
+        own.write_text(f"{own.read_text()}# an edit, while the job runs\n")
+        recorded.append(job.provenance()["inputs"]["method"])
+        return {}
+
+    monkeypatch.setitem(stages(), "credit", replace(stages()["credit"], run=work))
+    for _ in range(2):  # in a job of several rounds, which keeps hashes
+        job_script.run_job(job)
+    assert recorded == before
+    assert len(set(before)) == 2
+
+
+@pytest.mark.parametrize("prefix", ["", ".snakemake/storage/s3/bucket/", ".snakemake/storage/s3/results/results/"])
+@pytest.mark.parametrize("experiment", ["tiny", "results"])
+def test_the_experiments_folder_is_found_below_any_storage(prefix, experiment):
+    plan = Plan(tiny.experiment(experiment=experiment), f"{prefix}results")
+    for stage, at in every_job(plan):
+        output = {**plan.outputs(stage, at), "metrics": plan.metrics(stage, at)}
+        described = job_script.Description(stage, stage, {}, {}, {}, output)
+        assert described.experiment_folder == plan.layout.root

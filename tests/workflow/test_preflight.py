@@ -615,6 +615,26 @@ def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_w
     assert {small.section_for(name, "rollout").tasks for name in small.methods} == {2}
 
 
+NO_SFT = {"sft": {"epochs": 0}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": {"source": "Qwen/Qwen3-4B", "chat_template": {"enable_thinking": False}}},
+        {"policy": {"source": "some/long"}, "agent": {"name": "hipif", "hipif": {"max_prompt_tokens": 30000}}},
+        {"policy": {"source": "some/model"}, **NO_SFT, "env": {"name": "appworld"}, "agent": {"name": "code"}},
+    ],
+    ids=["a chat template", "long contexts", "no expert"],
+)
+def test_the_miniature_is_valid_where_a_model_from_scratch_is_another(changes):
+    experiment = tiny.experiment(methods=["flat_grpo"], **changes)
+    checks.check(experiment, installed=False)
+    small = from_mapping(doctor.miniature(experiment))
+    checks.check(small, installed=False)
+    assert small.policy.source == ("some/model" if "env" in changes else "scratch")
+
+
 @pytest.mark.parametrize(
     ("when_ended", "said"),
     [("exit 1", "Snakemake was ended, and has cancelled its jobs"), (":", "Snakemake was killed; cancel its jobs")],
@@ -629,7 +649,7 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
     stand_in.chmod(0o755)
     monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
     monkeypatch.setattr(doctor, "CANCELS_WITHIN", 1.0)
-    assert doctor.try_jobs(tiny.experiment(), Path("results"), "slurm", None, 0.01)
+    assert doctor.try_jobs(tiny.experiment(), "slurm", None, 0.01)
     assert f"FAIL  not every job has ended after 0.01 minutes (--minutes); {said}" in capsys.readouterr().out
     assert (tmp_path / "cancelled").exists()
 

@@ -311,6 +311,23 @@ def test_every_file_that_rounds_read_is_named_by_their_job_or_by_one_before(per_
         assert not read - known
 
 
+def test_threads_that_a_job_is_given_on_the_command_line_are_for_all_its_stages(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(fused, "run_stage", lambda _, job: ran.append(job.threads))
+    fused.run_rounds(planned(tmp_path), "gigpo", 0, [1], threads=8)  # --set-threads rounds=8
+    assert set(ran) == {8}
+
+
+def test_a_damaged_input_ends_a_job_of_rounds_with_one_line(results, capfd):
+    plan = planned(results)
+    damaged = Path(plan.sft_policy(JobKeys(method="gigpo"))) / "provenance.json"
+    damaged.write_text("{")
+    with pytest.raises(SystemExit):
+        fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    (line,) = set(capfd.readouterr().err.splitlines())
+    assert f"{damaged}: not readable; `turncredit check --repair` removes what must be made again" in line
+
+
 @pytest.mark.parametrize(
     ("resources", "threads"),
     [

@@ -173,18 +173,18 @@ def test_memory_stays_where_a_failure_is_not_known_here(tmp_path, monkeypatch):
 def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails(failures.USER_ERROR)
-    assert retries.is_users_mistake("update", KEYS, MINE)
-    assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"}, MINE)
+    assert retries.is_users_mistake("update", KEYS, MINE, since=0.0)
+    assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"}, MINE, since=0.0)
     fails(failures.OTHER_ERROR)
-    assert not retries.is_users_mistake("update", KEYS, MINE)
+    assert not retries.is_users_mistake("update", KEYS, MINE, since=0.0)
 
 
 def test_the_failures_of_another_experiment_in_the_same_folder_are_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails(failures.OTHER_ERROR)
     fails(failures.USER_ERROR, results="results/other")
-    assert not retries.is_users_mistake("update", KEYS, MINE)
-    assert retries.is_users_mistake("update", KEYS, "results/other")
+    assert not retries.is_users_mistake("update", KEYS, MINE, since=0.0)
+    assert retries.is_users_mistake("update", KEYS, "results/other", since=0.0)
     assert [one.status for one in failures.failures_in(MINE)] == [failures.OTHER_ERROR]
 
 
@@ -204,8 +204,8 @@ def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):
     assert json.loads(next(failures.FOLDER.glob("*.json")).read_text())["log"] == "logs/update.log"
 
 
-def told(said, wildcards=KEYS, number="17", excluded=None):
-    """Let Snakemake's executor tell of a failure in these words; returns what it reports further."""
+def told(said, wildcards=KEYS, number="17", excluded=None, since=0.0):
+    """Let the executor of a Snakemake that began at `since` tell of a failure; returns what it reports further."""
     reported = []
     job = SimpleNamespace(
         rule=SimpleNamespace(name="update"), wildcards=wildcards, log=["logs/update.log"], is_group=lambda: False
@@ -214,7 +214,7 @@ def told(said, wildcards=KEYS, number="17", excluded=None):
         report_job_error=lambda _, msg=None, **__: reported.append(msg),
         _failed_nodes=set() if excluded is None else excluded,
     )
-    failures.record_what_slurm_says(executor, MINE)
+    failures.record_what_slurm_says(executor, MINE, since=since)
     executor.report_job_error(SimpleNamespace(job=job, external_jobid=number, aux={}), msg=said, aux_logs=[])
     return reported
 
@@ -231,6 +231,15 @@ def test_what_slurm_says_of_a_job_is_recorded_unless_the_job_has_said_more(tmp_p
     assert failures.failure_of("update", KEYS, MINE).line == "update gigpo: no"
     told("SLURM sbatch failed.\nThe error message was ...", number=None)
     assert failures.failure_of("update", KEYS, MINE).line == "update gigpo seed0 round02: SLURM sbatch failed."
+
+
+def test_a_failure_of_an_earlier_run_says_nothing_of_a_job_that_ended_before_its_stage_began(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(failures.USER_ERROR)
+    began = failures.failure_of("update", KEYS, MINE).when + 1
+    assert not retries.is_users_mistake("update", KEYS, MINE, since=began)
+    told("SLURM-job '17' failed, SLURM status is: 'FAILED'.", since=began)
+    assert failures.failure_of("update", KEYS, MINE).line == "update gigpo seed0 round02: Slurm job 17 ended: FAILED"
 
 
 def test_memory_is_doubled_when_slurm_has_forgotten_a_job_that_ran_out_of_it(tmp_path, monkeypatch):
@@ -267,7 +276,7 @@ def test_a_job_that_sees_no_gpu_is_tried_again_and_its_node_gets_no_more_jobs(tm
     monkeypatch.chdir(tmp_path)
     blind(monkeypatch)
     assert fails_without_a_gpu() == failures.NODE_ERROR
-    assert not retries.is_users_mistake("update", KEYS, MINE)
+    assert not retries.is_users_mistake("update", KEYS, MINE, since=0.0)
     excluded: set[str] = set()
     for _ in range(2):
         told("SLURM-job '17' failed, SLURM status is: 'FAILED'.", excluded=excluded)
@@ -281,7 +290,7 @@ def test_torchs_build_for_cpus_is_a_users_mistake_on_every_node(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     blind(monkeypatch, cuda=None)
     assert fails_without_a_gpu() == failures.USER_ERROR
-    assert retries.is_users_mistake("update", KEYS, MINE)
+    assert retries.is_users_mistake("update", KEYS, MINE, since=0.0)
 
 
 def test_outside_of_slurm_a_missing_gpu_is_a_users_mistake(tmp_path, monkeypatch):

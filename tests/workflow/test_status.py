@@ -143,6 +143,13 @@ def test_on_this_machine_a_marked_output_is_being_made_while_a_snakemake_lives(p
     assert [line for line in status.lines_of(plan) if line == "shared by runs: sft running"]
 
 
+def test_the_results_may_be_given_by_their_whole_path(plan, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text((tiny.ROOT / "config.yaml").read_text())
+    being_made(plan.layout.path("sft_policy", warm_start="sft"))
+    status.status([tiny.ROOT / tiny.CONFIG], None, tmp_path / "results")
+    assert "shared by runs: sft interrupted" in capsys.readouterr().out
+
+
 def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path):
     (tmp_path / "turncredit-processes").mkdir()
     away = {**locks.identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
@@ -167,7 +174,7 @@ def test_preempted_jobs_are_shown_and_have_not_failed(plan, tmp_path, monkeypatc
     keys = {"method": "flat_grpo", "seed": "0", "round": "02"}
     job = SimpleNamespace(rule=SimpleNamespace(name="update"), wildcards=keys, log=[], is_group=lambda: False)
     executor = SimpleNamespace(report_job_error=lambda *_, **__: None, _failed_nodes=set())
-    failures.record_what_slurm_says(executor, "results/tiny")
+    failures.record_what_slurm_says(executor, "results/tiny", since=0.0)
     ended_by_slurm = SimpleNamespace(job=job, external_jobid="17", aux={})
     executor.report_job_error(ended_by_slurm, msg="SLURM status is: 'PREEMPTED'.")
     slurm.count_preemption(Path(".snakemake"), "run-a")

@@ -65,12 +65,12 @@ def of_rollouts(
 ) -> list[str]:
     """The signs in the rollouts after an update (`now`), against those that the run began with (`first`)."""
     signs = []
-    if first["success"] >= FEWEST_SUCCESSES and now["success"] <= LOST * first["success"]:
+    if _has_lost(now, first):
         signs.append(f"success {now['success']:.0%}, {first['success']:.0%} at first")
     if now["invalid"] - first["invalid"] >= REFUSED:
         signs.append(f"{now['invalid']:.0%} of actions refused, {first['invalid']:.0%} at first")
     length, was = (metrics["tokens"] / metrics["turns"] for metrics in (now, first))
-    if not 1 / LENGTH < length / was < LENGTH:
+    if length != was and max(length, was) >= LENGTH * min(length, was):  # the first policy may have written nothing
         signs.append(f"{length:.1f} tokens a response, {was:.1f} at first")
     if 0 <= update.get("entropy", 1.0) < CERTAIN * first_update.get("entropy", 0.0):
         signs.append(f"entropy {update['entropy']:.3f}, {first_update['entropy']:.2f} at first")

@@ -55,9 +55,9 @@ SAME, CONSERVED = 1e-9, 1e-5
 #: by the policy's dtype: of one recomputed log-probability, relative if it is beyond 1. In bfloat16 single tokens say
 #: little (they were off by up to .73 with the right policy, by .99 with the one before): that bound is for gross errors
 LOGPROB = {"float32": 1e-4, "bfloat16": 1.0}
-#: in bfloat16: of recomputed log-probabilities in the mean over tokens. It was .0015 to .0057 with the right policy (in
-#: updates up to .008), .020 with that of a round before, .04 and .05 with those of six rounds later (benchmarks/real)
-MEAN_RECOMPUTED = 0.015
+#: in bfloat16: of recomputed log-probabilities in the mean over tokens. It was .003 to .013 with the right policy,
+#: .043 to .065 with that before the first update (benchmarks/real)
+MEAN_RECOMPUTED = 0.02
 #: on an update's first minibatch in bfloat16: of the mean over its tokens of |log p - log p when sampled|
 MEAN_LOGPROB = 0.05
 #: the AUC of a linear probe from which a hidden state counts as carrying what is asked for

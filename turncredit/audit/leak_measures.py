@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.stats.bootstrap import Resamples
+from turncredit.stats.bootstrap import FEWEST_GROUPS, Resamples
 from turncredit.stats.rank_correlation import Ranked, auc, mean_correlation, weighted_auc
 
 #: view -> what the model is shown
@@ -46,7 +46,10 @@ RESAMPLES = 1000
 
 
 class Measured(NamedTuple):
-    """A value with its bootstrap interval over task groups; NaN if it could not be measured."""
+    """A value with its bootstrap interval over task groups; NaN if it could not be measured.
+
+    There is no interval below `FEWEST_GROUPS` groups, and so no difference that counts.
+    """
 
     value: float
     low: float
@@ -78,6 +81,8 @@ def measured(samples: Samples, draws: Resamples) -> Measured:
     """The value with its bootstrap interval over task groups."""
     if np.isnan(samples.value):
         return NOTHING
+    if samples.groups < FEWEST_GROUPS:
+        return Measured(samples.value, np.nan, np.nan)
     return Measured(samples.value, *draws.interval(samples.value_B, samples.groups))
 
 
@@ -123,7 +128,7 @@ def leak_summary(measures: Mapping[tuple[str, str], Measured]) -> str:
     if np.isnan(full.value):
         return "all rollouts have the same outcome: nothing to predict"
     if np.isnan(full.low):
-        return f"AUC {_two(full.value)} in full, in a single task group: too few for more"
+        return f"AUC {_two(full.value)} in full, in fewer than {FEWEST_GROUPS} task groups: too few for more"
     return "; ".join([_reading(measures, full), *_hindsight(measures), *_against_truth(measures), *_length(length)])
 
 

@@ -30,8 +30,8 @@ def assign_advantages(groups: Sequence[Any], method: str = "gigpo", **params: An
     groups   rLLM's `TrajectoryGroup`s
     params   the method's parameters
 
-    A trajectory's reward is its own or, if it has none, its last step's, as in rLLM; steps' rewards are used where they
-    sum to it. Raises UserError for a method that needs side tables, and for a trajectory without a step.
+    Rewards are those of `turncredit import --from rllm`. Raises UserError for a method that needs side tables, and for
+    a trajectory without a step.
     """
     _assign(groups, _method(method, params))
 
@@ -83,8 +83,7 @@ def _plain(trajectory: Any) -> dict[str, Any]:
         {name: getattr(step, name) for name in STEP} | {"action": getattr(step.action, "action", step.action)}
         for step in trajectory.steps
     ]
-    reward = trajectory.reward
-    return {"steps": steps, "reward": steps[-1]["reward"] if reward is None and steps else reward}
+    return {"steps": steps, "reward": trajectory.reward}
 
 
 def _default_grouping() -> Callable[..., Sequence[Any]]:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from turncredit import agents, envs
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of, profile_options
 from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
@@ -63,7 +64,7 @@ def doctor(
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, results, profile, sdm, minutes)
+        failed = try_jobs(plan.experiment, profile, sdm, minutes)
     if failed:
         raise typer.Exit(1)
 
@@ -137,7 +138,7 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 
-def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
+def try_jobs(experiment: Experiment, profile: str | None, sdm: str | None, minutes: float) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
     require("snakemake")
     if not Path("Snakefile").exists():
@@ -148,7 +149,7 @@ def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: st
         command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", str(small)]
-        root = results / f"{experiment.experiment}_doctor"
+        root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is
         shutil.rmtree(root, ignore_errors=True)
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
         status, said, late = within(60 * minutes, command, Path(scratch) / "said")
@@ -214,18 +215,15 @@ def report_of(root: Path) -> list[str]:
 def miniature(experiment: Experiment) -> dict[str, Any]:
     """The experiment, so small that it takes minutes: a tiny model, two rounds, few games.
 
-    Methods, agents, environment, engine, types and what jobs ask for stay, but for the time: half an hour for each.
+    Methods, agents, environment, engine, types and what jobs ask for stay, but for the time: half an hour for each. So
+    does the model where the environment has no expert, from whose demonstrations a tiny one gets its tokenizer.
     """
-    policy = experiment.policy
     minutes = {stage: {"runtime": 30} for stage in experiment.resources if stage != GPU_JOBS}
-    # vLLM's attention takes heads of at least 32 numbers.
-    scratch = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "mlp": 96, "vocab": 1024, "max_positions": 16384}
     small: dict[str, Any] = {
         "experiment": f"{experiment.experiment}_doctor",
         "seeds": [0],
         "rounds": 2,
         "tasks": {"train": 8, "eval": 8},
-        "policy": {"source": "scratch", "revision": None, "scratch": scratch},
         "agent": {"max_response_tokens": 32},
         "agents": {name: {"max_response_tokens": 32} for name in experiment.agents},
         "demos": {"count": 8},
@@ -243,11 +241,25 @@ def miniature(experiment: Experiment) -> dict[str, Any]:
         "keep_policies": "all",
         "resources": minutes,
     }
-    if policy.lora:
-        small["policy"]["lora"] = {"rank": 8, "alpha": 16}
     own = {"rollout": small["rollout"], "update": small["update"]}
     small["define"] = {
         name: {section: own[section] for section in own if getattr(entry, section)}
         for name, entry in experiment.define.items()
     }
-    return merge(experiment.model_dump(mode="json"), small)
+    whole = experiment.model_dump(mode="json")
+    if "expert" in envs.load(experiment.env.name).capabilities:
+        small["policy"] = _tiny_model(experiment)
+        whole["policy"].pop("chat_template", None)
+    return merge(whole, small)
+
+
+def _tiny_model(experiment: Experiment) -> dict[str, Any]:
+    """The keys of `policy` that make it tiny, with room for the contexts of the experiment's agents."""
+    chosen = [one.chosen() for one in (experiment.agent, *experiment.agents.values())]
+    every = [agents.load(one.name).Settings.model_validate(one.settings) for one in chosen]
+    longest = max(getattr(settings, "max_prompt_tokens", None) or 0 for settings in every)
+    # vLLM's attention takes heads of at least 32 numbers.
+    sizes = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "mlp": 96, "vocab": 1024}
+    scratch = {**sizes, "max_positions": max(16384, longest + 32)}
+    adapter = {"lora": {"rank": 8, "alpha": 16}} if experiment.policy.lora else {}
+    return {"source": "scratch", "revision": None, "scratch": scratch, **adapter}

@@ -25,6 +25,8 @@ from turncredit.pipeline.plan import Plan
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
+#: The results folder by the name that Snakemake's own state has for it.
+RESULTS = Path("results")
 #: What to do where Snakemake goes by the times of files, and these say nothing.
 TOUCH = "Snakemake runs them again, unless `snakemake --touch` with the same options gives all files their times anew"
 #: Lines of a failed job's log that are shown.
@@ -34,14 +36,14 @@ LAST_LINES = 5
 PAUSE, PAUSE_IN_JOBS, SHORT_PAUSE = 600.0, 10.0, 60.0
 
 
-def status(
-    configfile: ConfigfileOption = None, config: ConfigOption = None, results: ResultsOption = Path("results")
-) -> None:
+def status(configfile: ConfigfileOption = None, config: ConfigOption = None, results: ResultsOption = RESULTS) -> None:
     """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
 
     Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
     config/rails.yaml
     """
+    if results.resolve() == RESULTS.resolve():
+        results = RESULTS
     print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
 
 
@@ -250,7 +252,7 @@ def current(plan: Plan) -> tuple[dict[Step, Work], str]:
         listed = slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)), ended=True)
     except UserError as error:
         silent = str(error)
-    alive = locks.holder(STATE) is not None
+    alive = locks.holder(STATE, str(plan.layout.root)) is not None
     works = {}
     for path, job in locks.being_made(STATE).items():
         try:

@@ -99,14 +99,14 @@ def view(
 
 def activity_of(folder: Path) -> Activity:
     """What Snakemake does in the experiment's folder, and which of its jobs have failed since they last ended well."""
-    base = folder.parent.parent
-    if not (base / STATE).is_dir():
+    base = next(iter(locks.workplaces(folder)), None)
+    if base is None:
         return NOTHING
     try:
         plan = plan_of(folder)
     except UserError:
         return NOTHING
-    working = locks.holder(base / STATE) is not None
+    working = locks.holder(base / STATE, f"results/{folder.name}") is not None
     stage_of = {kind.name: one.name for one in stages().values() for kind in one.makes.values()}
     works = []
     for path, job in locks.being_made(base / STATE).items():

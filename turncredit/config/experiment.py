@@ -202,7 +202,7 @@ class Experiment(Closed):
         return list(self.eval.rounds or self.eval_rounds()).index(round) if self.eval.fresh else 0
 
     def resource(self, stage: str) -> ResourceConfig:
-        """The resources of a job of `stage`, as given; `stages/needs` fills in what is not."""
+        """The resources of a job of `stage`, as given; `turncredit.pipeline.resources` fills in what is not."""
         return self.resources.get(stage, ResourceConfig())
 
     def slurm(self, job: str) -> dict[str, str]:

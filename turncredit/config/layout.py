@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
@@ -214,12 +215,13 @@ class Layout:
 def sampling_name(rollout: RolloutConfig) -> str:
     """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1; `s64`: 64 slots."""
     slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
-    return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
+    temperature = f"{Decimal(str(rollout.temperature)):f}"  # 0.00001, and not 1e-05
+    return f"t{rollout.tasks}k{rollout.group_size}T{temperature}{slots}"
 
 
 def sampling_words(name: str) -> str:
     """The settings behind a `sampling_name` as a heading has them: `32 tasks x 8 rollouts, temperature 1.0`."""
-    found = re.fullmatch(r"t(\d+)k(\d+)T([\d.e+-]+?)(?:s(\d+))?", name)
+    found = re.fullmatch(r"t(\d+)k(\d+)T([\d.]+)(?:s(\d+))?", name)
     if found is None:
         return name
     tasks, size, temperature, slots = found.groups()

@@ -37,7 +37,9 @@ def proxmo(
     Source: ProxMO (arXiv 2602.19225) and its code (FlyTune/ProxMO-RL); alpha, beta, tau, gamma and omega are the
     paper's, where a script of the code comes to a beta of 0.22. Words of equal frequency at the limit of `max_words`
     are kept in alphabetical order. Without any word in the batch the second term is 0. A group of one has the first
-    term 0 (`singleton="raw"`: w R).
+    term 0 (`singleton="raw"`: w R). Departures: the group's mean and p count each rollout once, where the code counts
+    each of its turns; a penalty for an invalid action is taken from G alone, where verl-agent, which the code builds
+    on, takes it from R as well.
 
     Reads `observation`, and `success` where there is one (else a return above `success_above` is a success). Returns
     `weight` (w), `advantage_rollout`, `step_return`, `advantage_step`, `advantage` (each N).

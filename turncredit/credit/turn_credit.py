@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Share, Singleton, standardise
@@ -48,8 +47,7 @@ def _tokens_N(turns: Turns) -> np.ndarray:
     """Tokens of each response, at least 1; 1 everywhere in a table that has no `response_ids`."""
     if not turns.has("response_ids"):
         return np.ones(turns.n)
-    length_N = pc.fill_null(pc.list_value_length(turns.table.column("response_ids")), 0).to_numpy()[turns.order_N]
-    return np.maximum(length_N, 1).astype(np.float64)
+    return np.maximum(turns.list_lengths("response_ids", "turn_credit"), 1).astype(np.float64)
 
 
 TURN_CREDIT = Part("turn_credit", turn_credit, "estimator", reads=("progress",), requires=("progress",))

@@ -32,7 +32,8 @@ def turn_value_calibrated(
     so the rollout's own outcome has no part in its baseline. A group of one keeps V.
 
     spread     prior standard deviation of c, in log odds (0.5 to 2 were tried; V is off by about as much)
-    best       the return of a success; by default the largest return of the batch, or its largest value if that is more
+    best       the return of a success; by default the largest return or value of the batch, at least 1 as in the value
+               model. Where a success is worth more than 1, give it: the only success of a batch would raise it
 
     In the first round no value model has been trained (all values null): the advantage is then flat GRPO's.
 
@@ -47,7 +48,7 @@ def turn_value_calibrated(
         unknown_N = np.full(turns.n, np.nan)
         return {"value": unknown_N, "value_calibrated": unknown_N, **flat_grpo(turns)}
     if best is None:
-        best = max(float(turns.return_R.max()), float(value_N.max())) or 1.0
+        best = max(float(turns.return_R.max()), float(value_N.max()), 1.0)
     outside = np.flatnonzero((turns.return_R < -SAME_RETURN * best) | (turns.return_R > best))
     if len(outside):
         raise UserError(

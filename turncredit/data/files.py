@@ -61,11 +61,11 @@ def new_folder(path: str | Path) -> Iterator[Path]:
             for file in part.rglob("*"):
                 if file.is_file() and not file.is_symlink():
                     file.chmod(file.stat().st_mode | allowed)
-            if path.exists():
+            if os.path.lexists(path):
                 old = _temporary(path, "old")
                 os.replace(path, old)
                 os.replace(part, path)
-                shutil.rmtree(old)
+                discard(old)
             else:
                 os.replace(part, path)
         finally:
@@ -79,7 +79,17 @@ def remove_folder(path: str | Path) -> None:
     if path.exists():
         old = _temporary(path, "old")
         os.replace(path, old)
+        if old.is_symlink():
+            old.unlink()
         shutil.rmtree(old, ignore_errors=True)  # what stays, such as a file that is open elsewhere, has lost its name
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a folder with all in it, or a link alone: what it points to stays. Nothing if it is not there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:

@@ -118,17 +118,20 @@ def _by_json(line: bytes, cut: bool) -> Any:
     return value
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`file:row` and values of each row, a few at a time. Raises UserError for what is no Parquet file."""
-    number = 0
+def parquet_rows(path: Path, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """`file:row` and values of each row, a few at a time. Raises UserError for what is no Parquet file.
+
+    name   what the file is called; its path by default
+    """
+    number, name = 0, name or str(path)
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=ROWS, use_threads=False):
-                for row in plain(pa.Table.from_batches([batch]), str(path)).to_pylist():
-                    yield f"{path}:{number}", row
+                for row in plain(pa.Table.from_batches([batch]), name).to_pylist():
+                    yield f"{name}:{number}", row
                     number += 1
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{name}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
 
 
 def opened(path: Path) -> BinaryIO:

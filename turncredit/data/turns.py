@@ -197,6 +197,12 @@ class Turns:
         codes, values = self._factorised(name)
         return codes, cast(pa.chunked_array([values]), pa.string(), self.where, name).to_pylist()
 
+    def list_lengths(self, name: str, method: str = THIS) -> np.ndarray:
+        """How many items (N) the lists of a column have, in sorted order; a null has none. UserError for no lists."""
+        _require(self.table, self.where, name, method, nulls=True)
+        lengths = pc.fill_null(pc.list_value_length(lists_in(self.table, name, self.where)), 0)
+        return lengths.to_numpy().astype(np.int64)[self.order_N]
+
     def side_table(self, name: str, method: str = THIS) -> SideTable:
         """The side table `name`. Raises UserError where it was not given."""
         if name not in self.side:

@@ -69,11 +69,13 @@ def _mistakes(experiment: Experiment, *, installed: bool) -> Iterator[str]:
     environment = _configured(experiment)
     yield from _out_of_reach(experiment, environment)
     tasks = experiment.tasks
+    held_out = [tasks.eval_split] if isinstance(tasks.eval_split, str) else tasks.eval_split
     for key in ("train_split", "demo_split"):
-        if getattr(tasks, key) == tasks.eval_split and not tasks.shared:
+        if getattr(tasks, key) in held_out and not tasks.shared:
+            also, split = "" if len(held_out) == 1 else "also ", getattr(tasks, key)
             yield (
-                f"tasks.eval_split is tasks.{key}, '{tasks.eval_split}': the policy would be evaluated on games "
-                "that it learns from; choose another split, or declare in tasks.shared how many games may be shared"
+                f"tasks.eval_split is {also}tasks.{key}, '{split}': the policy would be evaluated on games that it "
+                "learns from; choose another split, or declare in tasks.shared how many games may be shared"
             )
     for start in experiment.starts():
         yield from _plays(experiment, environment, start)

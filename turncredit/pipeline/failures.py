@@ -96,28 +96,30 @@ def label(rule: str, wildcards: Mapping[str, str]) -> str:
     return f"{rule.replace('_', ' ')} {JobKeys.of(wildcards)}".rstrip()
 
 
-def record_what_slurm_says(executor: Any, results: str) -> None:
+def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None:
     """Let Snakemake's Slurm executor record the failures of jobs that could not do it themselves.
 
     They ran out of time or memory, were cancelled, lost their node, or ended before their stage began. What a job has
-    recorded itself stays: Slurm only knows its exit status. A node on which a job could not run gets no more jobs.
+    recorded itself `since` this run began stays: Slurm only knows its exit status. A node on which a job could not run
+    gets no more jobs.
     """
     report = executor.report_job_error
 
     def recording(job_info: Any, msg: str | None = None, **more: Any) -> None:
         if not job_info.job.is_group():
-            _record_ended(job_info, msg or "", results)
+            _record_ended(job_info, msg or "", results, since)
             _exclude_node(executor, job_info, results)
         report(job_info, msg=msg, **more)
 
     executor.report_job_error = recording
 
 
-def _record_ended(job_info: Any, said: str, results: str) -> None:
+def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:
     rule, wildcards = job_info.job.rule.name, {name: str(key) for name, key in job_info.job.wildcards.items()}
     match = re.search(r"SLURM status is: '(\w+)", said)
     state = match[1] if match else ""
-    if state == FAILED and failure_of(rule, wildcards, results) is not None:
+    own = failure_of(rule, wildcards, results)
+    if state == FAILED and own is not None and own.when >= since:
         return
     said = f"Slurm job {job_info.external_jobid} ended: {state}" if state else said
     line = f"{label(rule, wildcards)}: {(said.splitlines() or ['not submitted'])[0]}"

@@ -50,6 +50,7 @@ def with_team(job: Job, run: Callable[[Job, Team], Metrics]) -> Metrics:
     # The others read policies from their folders, and the first of them is on the GPU that this process may have used.
     job.store.release()
     alone = replace(job, store=Store())
+    alone.hash_own_files()
     if not isinstance(nodes, int):
         joined(nodes, processes, _knowing, provenance.known_hashes, run, alone)
         return {}

@@ -12,20 +12,21 @@ What has not been made yet, because the run has not got that far or was extended
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.config import stages
-from turncredit.config.layout import Layout, Located
+from turncredit.config.layout import Layout, Located, keys_in
 from turncredit.data import provenance, tables
+from turncredit.data.files import discard
 from turncredit.data.metrics import read_metrics
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, rounds
 from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, planned_paths, read_paths, step_of
-from turncredit.pipeline.job import Store
+from turncredit.pipeline.job import JobKeys, Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
@@ -133,15 +134,31 @@ def damage(path: str, kind: str) -> str | None:
 
 def deleted_after_use(plan: Plan) -> set[str]:
     """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
-    last = plan.experiment.rounds
+    experiment = plan.experiment
+    if experiment.keep_policies == "all":
+        return set()
     passing: dict[str, str] = {}
-    for method, seed in plan.experiment.runs():
-        passing |= rounds.passing_policies(plan, method, seed, range(1, last + 1))
-        if passing and plan.method(method).scorer == "implicit" and plan.experiment.granularity == "stage":
-            # No job of a stage reads the last model after its own round.
-            turns = plan.turns_at(method, seed, last)
-            passing[plan.read_by("implicit", turns, method)] = plan.read_by("logprobs", turns, method)
+    # No job of a stage reads the last model of a run after its own round.
+    last = [(plan.turns_at(method, seed, experiment.rounds), method) for method, seed in experiment.runs()]
+    for turns, method in (*last, *product(plan.audited, plan.audit_methods)):
+        for path, after in _implicit_models(plan, turns, method).items():
+            passing.setdefault(path, after)
+    for method, seed in experiment.runs():
+        passing |= rounds.passing_policies(plan, method, seed, range(1, experiment.rounds + 1))
     return {path for path, after in passing.items() if os.path.exists(after) and not os.path.exists(path)}
+
+
+def _implicit_models(plan: Plan, turns: JobKeys, method: str) -> dict[str, str]:
+    """The implicit reward models of a method up to these turns that jobs of single stages make.
+
+    Each has the log-probabilities of these turns, which are the last that is made of it.
+    """
+    if plan.method(method).scorer != "implicit":
+        return {}
+    every = [plan.turns_at(turns.policy, turns.seed, round) for round in range(1, turns.round)]
+    keys = [plan.keys_of("implicit", one, method) for one in (*every, turns)]
+    alone = [at for at in keys if at is not None and loop.block_of(plan, "implicit_model", at) is None]
+    return {plan.layout.path("implicit", at.keys): plan.read_by("logprobs", turns, method) for at in alone}
 
 
 #: By path, the provenance in the artifacts of a job that are on disk and have one.
@@ -295,15 +312,18 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
     for path in every:
         if not belongs(root, path):
             raise UserError(f"{path}: no artifact of {root}; nothing was removed")
-    for path in every:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for path in dict.fromkeys(_with_other_pages(root, path) for path in every):
+        discard(path)
         for folder in path.parents:
             if folder == root or (folder.is_dir() and any(folder.iterdir())):
                 break
             folder.rmdir()
+
+
+def _with_other_pages(root: Path, path: Path) -> Path:
+    """The folder of credit pages, if the path is that of their index; any other path as it is."""
+    is_index = keys_in(stages.artifacts()["pages"].pattern, path.relative_to(root).as_posix()) is not None
+    return path.parent if is_index else path
 
 
 def belongs(root: Path, path: Path) -> bool:

@@ -23,6 +23,7 @@ from turncredit.config.warm_starts import SFT
 from turncredit.data import provenance, tables
 from turncredit.data.files import new_folder
 from turncredit.data.provenance import PROVENANCE_FILE
+from turncredit.data.tables import TableError
 
 
 class Slice(BaseModel):
@@ -258,6 +259,12 @@ class Job:
         seed = self.at.seed if self.at.seed >= 0 else None
         return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
 
+    def hash_own_files(self) -> None:
+        """Hash the user's own files now, before the work: an edit while it is done is no part of it."""
+        for path in (path for name in self.input for path in self.paths(name) if path.endswith(".py")):
+            self.store.changed(path)
+            self.store.hash(path)
+
     def made_from(self) -> dict[str, Any]:
         """What the outputs depend on: the provenance without the commit."""
         return _comparable(self.provenance(), set())
@@ -273,7 +280,7 @@ class Job:
         gone = {name for name, value in self.input.items() if value in deleted}
         try:
             current = _comparable(self.provenance(without=gone), gone)
-        except FileNotFoundError:
+        except (FileNotFoundError, TableError):  # an input that is not there or damaged: the job says which
             return False
         records = [provenance.made_from(path) for path in expected]
         return all(_comparable(one, gone) == current for one in records if one is not None) and any(records)

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import resource
-import shutil
 import sys
 import time
 import traceback
@@ -24,7 +23,7 @@ from typing import Any
 
 from turncredit import envs
 from turncredit.config import from_mapping, stages
-from turncredit.data.files import write_json
+from turncredit.data.files import discard, write_json
 from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
@@ -57,10 +56,17 @@ class Description:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
         return {**JobKeys.of(self.wildcards).recorded, **self.slice}
 
+    @property
+    def experiment_folder(self) -> Path:
+        """The experiment's folder."""
+        name, output = next(iter(self.output.items()))
+        record = stages.stage(self.stage)
+        return experiment_folder(output, record.metrics if name == "metrics" else record.makes[name].pattern)
+
     def plan(self) -> Plan:
         """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""
         load_own_environment(self.config.get("env", {}).get("name", ""))
-        return Plan(from_mapping(self.config), experiment_folder(next(iter(self.output.values()))).parent)
+        return Plan(from_mapping(self.config), self.experiment_folder.parent)
 
     def job(self) -> Job:
         """The stage's job, with Snakemake's paths; of several rounds it knows only the last outputs."""
@@ -80,7 +86,7 @@ def load_own_environment(name: str) -> None:
 def run_described() -> None:
     """Run the job that the `.job.json` named on the command line describes."""
     described = _from_file(sys.argv)
-    carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
+    carry_out(described, lambda: run_job(described.job()))
 
 
 def run(stage: str, snakemake: Any) -> None:
@@ -94,12 +100,19 @@ def run(stage: str, snakemake: Any) -> None:
 
     def work() -> Mapping[str, float]:
         preflight.check_gpu(stage, partitions.gpus_asked(snakemake.resources))
-        return stages.stage(stage).run(described.job())
+        return run_job(described.job())
 
-    folder = str(experiment_folder(next(iter(described.output.values()))))
+    folder = str(described.experiment_folder)
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
         write_description(described)
         carry_out(described, work)
+
+
+def run_job(job: Job) -> Mapping[str, float]:
+    """Do a stage's work: it is made from the user's own files as they are now. Returns its metrics."""
+    job.hash_own_files()
+    metrics: Mapping[str, float] = stages.stage(job.stage).run(job)
+    return metrics
 
 
 def write_description(described: Description) -> None:
@@ -125,11 +138,9 @@ def set_environment() -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def experiment_folder(output: str) -> Path:
-    """The experiment's folder from the path of an output, which may be a copy below `.snakemake/storage`."""
-    parts = Path(output).parts
-    first = parts.index("results") if "results" in parts else 0
-    return Path(*parts[: first + 2])
+def experiment_folder(output: str, pattern: str) -> Path:
+    """The experiment's folder by an output's path, which may be a copy's in `.snakemake/storage`, and its pattern."""
+    return Path(output).parents[pattern.count("/")]
 
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
@@ -292,7 +303,7 @@ def clear_leftovers(outputs: Iterable[str]) -> None:
     for output in map(Path, outputs):
         for whole in (output, output.parent):
             for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):
-                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+                discard(left)
 
 
 def _cpu_seconds() -> float:

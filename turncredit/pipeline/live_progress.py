@@ -1,16 +1,18 @@
 """Live progress of a run: small files in the folder named by the environment variable TURNCREDIT_WATCH.
 
-A job leaves `<pid>.job` while it runs, with `<pid>.progress` next to it if the stage reports its progress, and a line
-in `ended.jsonl` when it ends. Without the variable nothing is written.
+A job leaves `<host>-<pid>.job` while it runs, with a file `.progress` of the same name next to it if the stage reports
+its progress, and a line in `ended.jsonl` when it ends. Without the variable nothing is written. Where a cluster's nodes
+share the folder, jobs of other machines are among them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,11 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
     if folder is None:
         yield lambda **_: None
         return
-    running, progress = folder / f"{os.getpid()}.job", folder / f"{os.getpid()}.progress"
+    running, progress = (folder / f"{socket.gethostname()}-{os.getpid()}.{kind}" for kind in ("job", "progress"))
     os.environ["TURNCREDIT_PROGRESS"] = str(progress)
     line = {"rule": rule, "label": label, "started": time.time()}
-    write_json(running, line)
+    with suppress(OSError):  # a display ends no job: its disk may be full, or whoever looked may have gone
+        write_json(running, line)
     try:
         yield facts.update
     except BaseException:
@@ -48,16 +51,20 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
         raise
     finally:
         text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
-        with (folder / "ended.jsonl").open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-        running.unlink(missing_ok=True)
-        progress.unlink(missing_ok=True)
+        with suppress(OSError):
+            with (folder / "ended.jsonl").open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+            running.unlink(missing_ok=True)
+            progress.unlink(missing_ok=True)
 
 
 def left_by(running: Path) -> bool:
     """Whether this `.job` file is of a process of this machine that ended without a word, as a killed one does."""
+    host, _, process = running.stem.rpartition("-")
+    if host != socket.gethostname():
+        return False
     try:
-        os.kill(int(running.stem), 0)
+        os.kill(int(process), 0)
     except ProcessLookupError:
         return running.exists()  # otherwise it ended well after the caller saw the file
     except PermissionError:

@@ -18,10 +18,13 @@ from typing import Any
 from turncredit.errors import UserError, unusable
 
 
-def take_over(state: Path) -> bool:
+def take_over(state: Path, experiment: str = "", *, unlocking: bool = False) -> bool:
     """Record this process in `state` (Snakemake's folder); remove a lock that no living process can hold.
 
-    Returns whether a lock was removed. If a process on another machine is recorded, the lock is left to `--unlock`.
+    Returns whether a lock was removed. If a process on another machine is recorded, the lock is left to `--unlock`. By
+    that (`unlocking`) the user says that such processes have ended, and they are forgotten. `experiment` is the folder
+    of the results that the process makes.
+
     Where `state` cannot be written, as in dry runs and summaries of another user's folder, nothing is recorded.
     """
     me = identity(os.getpid())
@@ -30,7 +33,8 @@ def take_over(state: Path) -> bool:
     records = state / "turncredit-processes"
     try:
         records.mkdir(parents=True, exist_ok=True)
-        (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me), encoding="utf-8")
+        own = {**me, "experiment": experiment}
+        (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(own), encoding="utf-8")
     except OSError as error:
         if unusable(error) is None:
             raise
@@ -41,9 +45,10 @@ def take_over(state: Path) -> bool:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False  # a process is just starting and writing it
-        if record == me:
+        elsewhere = record["host"] != me["host"]
+        if _same(record, me):
             continue
-        if record["host"] != me["host"] or lives(record):
+        if (elsewhere and not unlocking) or lives(record):
             return False
         path.unlink(missing_ok=True)
     if locked:
@@ -52,12 +57,17 @@ def take_over(state: Path) -> bool:
     return locked
 
 
-def holder(state: Path) -> tuple[str, int] | None:
-    """Host and process id of the Snakemake that works in the folder of `state`: here, or elsewhere with a lock."""
+def holder(state: Path, experiment: str | None = None) -> tuple[str, int] | None:
+    """Host and process id of the Snakemake that works in the folder of `state`: here, or elsewhere with a lock.
+
+    With `experiment`, the one that makes the results in this folder: several may work beside one another.
+    """
     for path in (state / "turncredit-processes").glob("*.json"):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
+            continue
+        if experiment is not None and record.get("experiment", experiment) != experiment:
             continue
         elsewhere = record["host"] != socket.gethostname()
         if lives(record) or (elsewhere and any((state / "locks").glob("*.lock"))):
@@ -65,15 +75,27 @@ def holder(state: Path) -> tuple[str, int] | None:
     return None
 
 
+def workplaces(experiment: str | Path) -> list[Path]:
+    """The folders in which Snakemake has made, or makes, `results/<experiment>`; the most likely one is the first.
+
+    `results` may be a link to another disk: then Snakemake's folder is beside the link, not beside what it points to.
+    """
+    real, here = Path(experiment).resolve(), Path.cwd()
+    folders = [Path(os.path.abspath(experiment)).parent.parent, real.parent.parent]
+    if (here / "results" / real.name).resolve() == real:
+        folders.insert(1, here)
+    return [folder for folder in dict.fromkeys(folders) if (folder / ".snakemake").is_dir()]
+
+
 def refuse_while_running(experiment: Path) -> None:
     """Raise UserError if a Snakemake works in the folder of `experiment`: what it is making must not be removed."""
-    folder = experiment.resolve().parent.parent
-    if (other := holder(folder / ".snakemake")) is not None:
-        host, process = other
-        raise UserError(
-            f"{experiment}: nothing is removed while a run works in {folder} (process {process} on {host}); "
-            "wait until it ends"
-        )
+    for folder in workplaces(experiment):
+        if (other := holder(folder / ".snakemake")) is not None:
+            host, process = other
+            raise UserError(
+                f"{experiment}: nothing is removed while a run works in {folder} (process {process} on {host}); "
+                "wait until it ends"
+            )
 
 
 def being_made(state: Path) -> dict[str, str | None]:
@@ -98,7 +120,15 @@ def being_made(state: Path) -> dict[str, str | None]:
 
 def lives(process: Mapping[str, Any] | None) -> bool:
     """Whether the process with this `identity` is one of this machine that is running."""
-    return process is not None and process["host"] == socket.gethostname() and identity(process["pid"]) == process
+    if process is None or process["host"] != socket.gethostname():
+        return False
+    running = identity(process["pid"])
+    return running is not None and _same(process, running)
+
+
+def _same(record: Mapping[str, Any], process: Mapping[str, Any]) -> bool:
+    """Whether a record is that of the process with this `identity`."""
+    return all(record.get(key) == value for key, value in process.items())
 
 
 def identity(pid: int) -> dict[str, Any] | None:

@@ -20,20 +20,23 @@ def stage_of(rule: str) -> str:
     return "update" if rule == KEPT else rule
 
 
-def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> bool:
-    """Whether the last attempt of a job of the experiment in the folder `results` ended with a UserError."""
+def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str, *, since: float) -> bool:
+    """Whether the last attempt of a job of the experiment in the folder `results` ended with a UserError.
+
+    A failure before `since` is of an earlier run: this one's attempts may have ended before they could say why.
+    """
     failure = failures.failure_of(rule, wildcards, results)
-    return failure is not None and failure.status == failures.USER_ERROR
+    return failure is not None and failure.status == failures.USER_ERROR and failure.when >= since
 
 
 def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> int:
     """How often Snakemake may try a job again in all: never if it ended with a user's mistake.
 
     Attempts that Slurm preempted do not count, nor those that stopped before the time limit: they stop only after
-    progress. Snakemake counts its own attempts, so only stops `since` it began matter, in seconds since 1970.
+    progress. Snakemake counts its own attempts, so only what was `since` it began matters, in seconds since 1970.
     """
     wildcards = {name: str(key) for name, key in job.wildcards.items()}
-    if is_users_mistake(job.rule.name, wildcards, results):
+    if is_users_mistake(job.rule.name, wildcards, results, since=since):
         return 0
     stops = failures.stops(job.rule.name, wildcards, results, since=since)
     return int(job.rule.restart_times) + preemptions + stops

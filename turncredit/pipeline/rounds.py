@@ -57,7 +57,8 @@ def run(snakemake: Any) -> None:
     """Run the rounds of Snakemake's job; an error in a stage is one line and ends the job."""
     experiment = from_mapping(snakemake.config)
     jobs.load_own_environment(experiment.env.name)
-    plan = Plan(experiment, jobs.experiment_folder(str(snakemake.output[0])).parent)
+    policy = str(snakemake.output[0])
+    plan = Plan(experiment, jobs.experiment_folder(policy, stages.artifacts()["policy"].pattern).parent)
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     jobs.set_environment()
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
@@ -84,13 +85,15 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     store = Store(keep=True, slots=most_slots(plan, method), engines=plan.experiment.policy.sample_engines)
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
-    again = _made_again(plan, loop.block(plan, method, seed, rounds), passing, store)
+    steps = loop.block(plan, method, seed, rounds)
+    again = _made_again(plan, steps, passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
-    given = "threads" in plan.experiment.resource("rounds").model_fields_set
+    asked = {stage: plan.experiment.resource(stage).threads for stage, _ in steps}
+    # More than any stage asks for, as by --set-threads, and those of `resources.rounds`, are for all stages.
+    for_all = threads > max(asked.values()) or "threads" in plan.experiment.resource("rounds").model_fields_set
     for number, round in enumerate(rounds):
         for stage, at in loop.block(plan, method, seed, [round]):
-            # `resources.rounds` gives its threads to all stages; otherwise they are the most that one of them asks for.
-            most = threads if given else min(threads, plan.experiment.resource(stage).threads)
+            most = threads if for_all else min(threads, asked[stage])
             job = plan.job(stage, at, threads=most, store=store)
             if not _is_made(plan, job, _gone(passing) - again):
                 _run_with_room(plan, job)
@@ -158,4 +161,4 @@ def run_stage(plan: Plan, job: Job) -> None:
     )
     with jobs.failing_in_one_line(described.label):
         jobs.write_description(described)
-    jobs.carry_out(described, lambda: stages.stage(job.stage).run(job))
+    jobs.carry_out(described, lambda: jobs.run_job(job))

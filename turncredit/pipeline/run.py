@@ -51,14 +51,22 @@ INTERRUPTED, STOP_WITHIN = 130, 5.0
 LOCKED = "Directory cannot be locked"
 #: Snakemake's options for a configuration's files and for its single keys.
 CONFIGFILE, SINGLE_KEYS = ("--configfile", "--configfiles"), ("--config", "-C")
-#: Options with which Snakemake runs no job: what it prints is the answer. `-n` may be among other letters: `-np`.
+#: Options with which Snakemake runs no job: what it prints is the answer.
 ANSWERED = {
-    "--dry-run", "--dryrun", "--unlock", "--touch", "-t", "--version", "-v", "--lint", "--list-rules", "--list", "-l",
-    "--list-target-rules", "--lt", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--summary", "-S", "--lu",
-    "--detailed-summary", "-D", "--report", "--cleanup-metadata", "--archive", "--delete-all-output", "--list-changes",
-    "--lc", "--list-input-changes", "--li", "--list-params-changes", "--lp", "--list-untracked",
+    "--dry-run", "--dryrun", "--unlock", "--touch", "--version", "--lint", "--list-rules", "--list",
+    "--list-target-rules", "--lt", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--summary", "--lu",
+    "--detailed-summary", "--report", "--cleanup-metadata", "--cm", "--cleanup-shadow", "--archive",
+    "--delete-all-output", "--delete-temp-output", "--list-changes", "--lc", "--list-input-changes", "--li",
+    "--list-params-changes", "--lp", "--list-untracked", "--list-conda-envs", "--conda-create-envs-only",
+    "--conda-cleanup-envs", "--container-cleanup-images", "--containerize", "--generate-unit-tests", "--export-cwl",
+    "--draft-notebook", "--edit-notebook", "--print-compilation",
 }  # fmt: skip
-DRY = re.compile(r"-[pkFrq]*n[pkFrq]*")
+#: The letters of such options. They may follow others without a value, and be followed by any: `-np`, `-nc4`.
+ANSWERED_LETTERS = re.compile(r"-[pkFfa]*[ntlvSD].*")
+#: The targets of the Snakefile, which are no stages.
+TARGETS = {"all", "runs", "audit"}
+#: Options whose value is a file in YAML and no configuration.
+OTHER_FILES = ("--slurm-partition-config",)
 #: Seconds between plain lines without a terminal.
 QUIET_FOR = 20.0
 
@@ -148,7 +156,7 @@ def main(arguments: list[str]) -> int:
     What runs no job, such as a dry run, is left to Snakemake.
     """
     check_configuration(arguments)
-    if any(argument in ANSWERED or DRY.fullmatch(argument) for argument in arguments):
+    if any(one.partition("=")[0] in ANSWERED or ANSWERED_LETTERS.fullmatch(one) for one in arguments):
         return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
@@ -181,7 +189,7 @@ def check_configuration(arguments: list[str]) -> list[dict[str, Any]]:
     cores = _number(arguments, "--cores", "-c")
     if cores is not None and cores < 1:
         raise UserError(f"--cores {cores}: give a number of cores from 1, or all")
-    for name in set(arguments) - set(files):
+    for name in set(arguments) - {*files, *values_of(arguments, *OTHER_FILES)[:1]}:
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             raise UserError(f"{name}: give a configuration as an option, --configfile {name}")
     if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
@@ -245,7 +253,7 @@ def _number(arguments: list[str], *options: str) -> int | None:
 def look(folder: Path, state: State) -> list[dict[str, Any]]:
     """Update `state` from the files in `folder`; returns the jobs that have ended since the last call."""
     if not state.wanted:
-        state.wanted = wanted_jobs((folder / "output").read_text(encoding="utf-8"))
+        state.wanted = wanted_jobs(printed(folder))
     if not state.plan and (folder / "plan.json").exists():
         state.plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     if state.plan and ROUNDS in state.wanted:
@@ -273,13 +281,18 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
     return new
 
 
+def printed(folder: Path) -> str:
+    """What Snakemake has printed so far, in which jobs and their paths may be in any encoding."""
+    return (folder / "output").read_text(encoding="utf-8", errors="replace")
+
+
 def wanted_jobs(output: str) -> Counter[str]:
     """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty until then."""
     _, heading, table = output.partition("Job stats:\n")
     rows = re.findall(r"^(\w+)\s+(\d+)$", table.partition("\n\n")[0], re.MULTILINE)
     if not heading or not any(name == "total" for name, _ in rows):
         return Counter()
-    return Counter({name: int(count) for name, count in rows if name not in {"total", "all"}})
+    return Counter({name: int(count) for name, count in rows if name not in {"total", *TARGETS}})
 
 
 def with_stages_of_rounds(wanted: Counter[str], in_rounds: Mapping[str, float]) -> Counter[str]:
@@ -360,7 +373,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         line = line_of(job)
         if line:
             console.print(line, markup=False, soft_wrap=True)
-    output = (folder / "output").read_text(encoding="utf-8")
+    output = printed(folder)
     if status:
         own = mistakes_in(output)
         failed = any("error" in job for job in state.ended)
@@ -368,6 +381,9 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
             console.print(line, markup=False, soft_wrap=True)
         if not own:
             console.print("Snakemake's full log is the newest file in .snakemake/log.", markup=False)
+        return status
+    if not state.plan:  # an option with which it did not even read the Snakefile
+        console.print(output, end="", markup=False, soft_wrap=True)
         return status
     took = time.time() - state.begun
     outside = f", {state.outside_share():.0%} of it outside of jobs" if state.ended else " (nothing was left to do)"
@@ -401,9 +417,19 @@ def mistakes_in(output: str) -> list[str]:
         ]
     if "InputFunctionException" in output:  # of a path that was asked for
         lines += [f"turncredit: {message}" for message in re.findall(r"^ +UserError: (.+)$", output, re.MULTILINE)]
-    for target in re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE):
-        lines.append(f"turncredit: no stage makes {target}; `turncredit where STAGE` prints the paths of a stage")
-    return lines
+    return [*lines, *map(_not_made, re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE))]
+
+
+def _not_made(target: str) -> str:
+    """A line about a target, or a rule to be run again, that Snakemake does not know."""
+    from turncredit.config.stages import stages
+
+    if target in stages():
+        return (
+            f"turncredit: no rule runs {target} alone: with granularity round or run it is a part of jobs of the rule "
+            f"{ROUNDS}, which skip what is there; to repeat it, remove its outputs (`turncredit where {target}`)"
+        )
+    return f"turncredit: no stage makes {target}; `turncredit where STAGE` prints the paths of a stage"
 
 
 def _gone(results: Path) -> list[str]:

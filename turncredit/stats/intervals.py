@@ -177,14 +177,15 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
 
 
 def mean_of_seeds(value_S: np.ndarray, rollouts: int, games: int, level: float = LEVEL) -> Estimate:
-    """The mean of one number for each seed, with Student's t over the seeds; no interval with one seed.
+    """The mean of one number for each seed, with Student's t over the seeds.
 
     For numbers that are no mean over the same games, such as each seed's best round: the interval covers the choice of
-    seeds alone.
+    seeds alone. There is none with one seed, and none where all seeds agree: that says nothing of how others differ.
     """
     seeds, mean = len(value_S), float(np.mean(value_S))
-    if seeds < 2:
-        return Estimate(mean, float("nan"), float("nan"), float("nan"), rollouts, seeds, games, "nothing (one seed)")
+    if seeds < 2 or np.ptp(value_S) <= ROUNDING * np.abs(value_S).max():
+        nan, why = float("nan"), "one seed" if seeds < 2 else "the seeds agree"
+        return Estimate(mean, nan, nan, nan, rollouts, seeds, games, f"nothing ({why})")
     error = float(np.std(value_S, ddof=1) / np.sqrt(seeds))
     half = student_half(error, seeds - 1, level)
     return Estimate(mean, mean - half, mean + half, float("nan"), rollouts, seeds, games, "seeds only", error)

@@ -169,7 +169,7 @@ def connect_to_files(files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     connection = open_connection()
     for name, path in path_of.items():
         view = name.replace('"', '""')  # a file may have any name
-        connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM read_parquet({quoted(str(path))})')
+        connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM read_parquet({quoted_path(path)})')
     restrict(connection, [], path_of.values())
     return connection
 
@@ -198,9 +198,11 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
 
 def restrict(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
     """Let a query read only these folders and files: no others, no extensions, no network."""
-    readable = ", ".join(quoted(f"{folder}/") for folder in folders)
+    # DuckDB compares names before and after it has looked for files of a name with wildcards.
+    readable = ", ".join(quoted(f"{name}/") for folder in folders for name in (folder, literal(folder)))
+    paths = ", ".join(quoted(str(name)) for file in files for name in (file, literal(file)))
     connection.execute(f"SET allowed_directories = [{readable}]")
-    connection.execute(f"SET allowed_paths = [{', '.join(quoted(str(file)) for file in files)}]")
+    connection.execute(f"SET allowed_paths = [{paths}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -306,7 +308,7 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
 
 def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool, *, own_path: bool = False) -> str:
     """One experiment's files of one kind, with `columns` before their own, and their path (unless they have `path`)."""
-    listed = ", ".join(quoted(str(path)) for path in paths)
+    listed = ", ".join(map(quoted_path, paths))
     begin = "".join(f"{text} AS {name}, " for name, text in columns.items())
     taken = ", ".join(quoted(name) for name in ("filename", *columns))
     return (
@@ -337,6 +339,16 @@ def _no_rows(types: dict[str, str]) -> str:
 def quoted(text: str) -> str:
     """A text as SQL writes it: in single quotes, those inside it doubled."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def quoted_path(path: Path) -> str:
+    """The path of one file as SQL writes it, for `read_parquet`."""
+    return quoted(literal(path))
+
+
+def literal(path: Path) -> str:
+    """A path in which DuckDB finds no wildcard: it would read `x1.parquet` for `x[1].parquet`, if both are there."""
+    return re.sub(r"[*?[]", r"[\g<0>]", str(path))
 
 
 def _sql_type(kind: pa.DataType) -> str:

@@ -508,6 +508,12 @@ def test_settings_for_a_method_without_a_model_are_refused():
         model_settings(exp, "mine")
 
 
+def test_heads_divide_the_size_of_a_transformer_and_nothing_else():
+    assert model_settings(experiment(hidden=10), "mine")[1].hidden == 10
+    with pytest.raises(UserError, match=r"hidden \(10\) must be a multiple of heads \(4\)"):
+        model_settings(experiment(hidden=10, head="causal_transformer"), "mine")
+
+
 def test_a_rollout_longer_than_the_model_reads_is_refused():
     with pytest.raises(UserError, match="6 turns, but the credit model's max_turns is 4"):
         applied(train.fresh("turnrd", TurnRDSettings(max_turns=4), HIDDEN_SIZE, 0), noise_rollouts(lengths=[6]))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.audit.fidelity_measures import bias, rank_correlation, sign_agreement
+from turncredit.audit.fidelity_measures import bias, group_of_rollout, rank_correlation, sign_agreement
 from turncredit.audit.noise_ceiling import Measure, ceilings
 from turncredit.audit.score.identification import furthest, in_deviations
 from turncredit.audit.score.rollout_set import Part, RolloutSet
@@ -108,9 +108,8 @@ def top(x_N: np.ndarray, scored: Scored) -> Statistic:
     n_R, found_R, true_R, both_R = sums_by(scored.rollout_N, scored.rollouts, *columns).T
     differs_R = true_R < n_R
     hit_R = np.divide(both_R, found_R, out=np.zeros(scored.rollouts), where=found_R > 0)
-    group_R = np.zeros(scored.rollouts, dtype=np.int64)
-    group_R[scored.rollout_N] = scored.group_N
-    return Statistic(sums_by(group_R, scored.groups, differs_R * hit_R, differs_R), ratio, int(n_R[differs_R].sum()))
+    sums_GK = sums_by(group_of_rollout(scored), scored.groups, differs_R * hit_R, differs_R)
+    return Statistic(sums_GK, ratio, int(n_R[differs_R].sum()))
 
 
 def alignment(x_N: np.ndarray, scored: Scored) -> Statistic:
@@ -236,7 +235,11 @@ def _refused(x_N: np.ndarray, scored: Scored, draws: Resamples) -> Agreement:
 
 
 def _mean(numbers: Sequence[Agreement], value_PB: Sequence[np.ndarray], scores: Sequence[PartScore]) -> Agreement:
-    """The mean over parts, whose task groups are resampled independently."""
+    """The mean over parts, whose task groups are resampled independently.
+
+    So are groups of two parts that played one game, as those of the set's household policies did: drawn together, the
+    errors of eight methods' mean rank correlations over these parts were at most 9% larger.
+    """
     groups = sum(one.groups for one in scores)
     any_part = Resamples(groups, RESAMPLES, 0)  # only for the interval's level
     low, high = any_part.interval(np.mean(value_PB, axis=0), groups)

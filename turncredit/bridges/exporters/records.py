@@ -68,11 +68,12 @@ def verifiers(rollout: Exported) -> Record:
     """An episode of verifiers (0.4, `v1/episode.py`) with one trace.
 
     Its nodes have the tokens, and the advantages of a single method; the trace's `info` has all numbers of each turn.
+    Where the context starts over, a new root begins: verifiers trains on the tokens of each path from a root.
     """
     nodes: list[Record] = []
 
-    def add(role: str, content: str, **more: Any) -> None:
-        parent = len(nodes) - 1 if nodes else None
+    def add(role: str, content: str, *, root: bool = False, **more: Any) -> None:
+        parent = len(nodes) - 1 if nodes and not root else None
         nodes.append({"parent": parent, "message": {"role": role, "content": content}, **more})
 
     only = next(iter(rollout.advantages.values())) if len(rollout.advantages) == 1 else None
@@ -81,12 +82,14 @@ def verifiers(rollout: Exported) -> Record:
         tokens: Record = {"token_ids": ids, "mask": [True] * len(ids), "logprobs": logprobs}
         if only is not None and ids:
             tokens["advantages"] = [only[number]] * len(ids)
-        add("user", seen, sampled=False, token_ids=before, mask=[False] * len(before), logprobs=[])
+        root = bool(rollout.turns[number].get("context_reset"))
+        add("user", seen, root=root, sampled=False, token_ids=before, mask=[False] * len(before), logprobs=[])
         add("assistant", written, sampled=True, **tokens)
     if rollout.last:
         add("user", rollout.last, sampled=False, token_ids=[], mask=[], logprobs=[])
     rewards = {} if rollout.total is None else {"reward": {"score": rollout.total, "weight": 1.0}}
-    info: Record = {"turn_rewards": rollout.rewards, BLOCK: {}}
+    # Not `turn_rewards`: prime-rl reads scores of states under this name (bridges/importers/verifiers.py).
+    info: Record = {"rewards_of_turns": rollout.rewards, BLOCK: {}}
     if rollout.advantages:
         info["advantages"] = rollout.advantages
     trace = {"version": 1, "id": rollout.rollout_id, "agent": {"name": "agent", "trainable": True, "config": {}}}
@@ -133,7 +136,7 @@ def _place(record: Mapping[str, Any]) -> Record:
 
 def _read(record: Record) -> Rollout | None:
     """The record as an import reads it without the block; None if it is none to it."""
-    context = Context(Source(Path("exported"), "exported"), Report())
+    context = Context(Source(Path("exported"), "exported", "exported"), Report())
     chosen: Callable[..., Any] = importers.chooser(None, {})(record).read
     try:
         return next(iter(chosen([("exported", record)], context)), None)

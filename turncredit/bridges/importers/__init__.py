@@ -48,6 +48,7 @@ from turncredit.bridges.importers.base import (
     Record,
     Report,
     Rollout,
+    Skip,
     Source,
     finite_or_none,
     id_of,
@@ -180,7 +181,7 @@ def _rollouts(
 
 
 def _nothing(files: Sequence[Source], report: Report) -> str:
-    where = str(files[0].path) if len(files) == 1 else f"{len(files)} files"
+    where = files[0].name if len(files) == 1 else f"{len(files)} files"
     if not report.skipped:
         return f"{where}: no rollouts in it: {'it is empty' if len(files) == 1 else 'they are empty'}"
     reasons = "; ".join(
@@ -207,17 +208,16 @@ def _read(files: Sequence[Source], name: str | None, report: Report, options: Op
     for file in files:
         context = Context(file, report, options)
         chosen = chooser(FORMATS[name] if name else None, options.mapping)
-        for format_, run_ in groupby(records(file.path, report), key=lambda record: chosen(record[1])):
+        for format_, run_ in groupby(records(file.path, report, file.name), key=lambda record: chosen(record[1])):
             ours = format_.name == jsonl.FORMAT.name
             for rollout in _by_format(format_, calls.noticed(run_, report) if ours else run_, context):
-                if not ours:
-                    _override(rollout, format_, context)
-                yield rollout
+                if ours or _overridden(rollout, format_, context):
+                    yield rollout
 
 
 def _read_calls(files: Sequence[Source], join: str, report: Report, options: Options) -> Iterator[Rollout]:
     """The rollouts of calls. The calls of one may be in several files, since logs are rotated."""
-    single = (record for file in files for record in records(file.path, report))
+    single = (record for file in files for record in records(file.path, report, file.name))
     found = calls.joined(single, join, options.mapping, report)
     mapping = {key: value for key, value in options.mapping.items() if key not in ("messages", "response")}
     yield from _by_format(jsonl.FORMAT, found, Context(files[0], report, replace(options, mapping=mapping)))
@@ -249,8 +249,20 @@ def chooser(forced: Format | None, mapping: Mapping[str, str]) -> Callable[[Mapp
     return choose
 
 
+def _overridden(rollout: Rollout, format_: Format, context: Context) -> bool:
+    """Whether the rollout could be given what `--map` says; without it, it is a skip of the report."""
+    try:
+        _override(rollout, format_, context)
+    except Skip as skip:
+        context.report.skip(rollout.where, str(skip), skip.detail)
+        if rollout.part:
+            context.report.incomplete_ids.add((rollout.group_id, rollout.rollout_id))
+        return False
+    return True
+
+
 def _override(rollout: Rollout, format_: Format, context: Context) -> None:
-    """What `--map` says about a rollout's record, in place of what the format says."""
+    """What `--map` says about a rollout's record, in place of what the format says. Raises Skip for what it is not."""
     mapping = {key: name for key, name in context.options.mapping.items() if key not in format_.takes}
     record = rollout.record
     if not mapping or record is None:
@@ -271,7 +283,14 @@ def _override(rollout: Rollout, format_: Format, context: Context) -> None:
 def _files(paths: Sequence[Path]) -> Iterator[list[Source]]:
     """The files to read; what comes through a pipe is a file of its own for as long as they are read."""
     with TemporaryDirectory(prefix="turncredit-import-") as folder:
-        yield expand([_kept(path, Path(folder), number) for number, path in enumerate(paths)])
+        kept = [_kept(path, Path(folder), number) for number, path in enumerate(paths)]
+        names = {copy: _name(path) for copy, path in zip(kept, paths, strict=True) if copy != path}
+        yield [replace(source, name=names.get(source.path, source.name)) for source in expand(kept)]
+
+
+def _name(path: Path) -> str:
+    """What a pipe or the standard input is called."""
+    return "stdin" if str(path) == "-" else str(path)
 
 
 def _kept(path: Path, folder: Path, number: int) -> Path:
@@ -316,7 +335,8 @@ def expand(paths: Sequence[Path]) -> list[Source]:
         parts += 1
     whole = len({_label(file, parts) for file in files}) < len(files)  # a.json beside a.jsonl
     given = {path.resolve(): path for path in reversed(file_paths)}
-    return [Source(given[file], str(Path(*file.parts[-parts:])) if whole else _label(file, parts)) for file in files]
+    labels = (str(Path(*file.parts[-parts:])) if whole else _label(file, parts) for file in files)
+    return [Source(given[file], label, str(given[file])) for file, label in zip(files, labels, strict=True)]
 
 
 def _label(path: Path, parts: int) -> str:
@@ -331,7 +351,10 @@ def _natural(path: Path) -> list[Any]:
 
 
 def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]:
-    """What the first of the files holds, as lines: its structure, three turns, and the command to start from."""
+    """What the first of the files holds, as lines: its structure, three turns, and the command to start from.
+
+    The command has the paths and options that were given.
+    """
     _check(name, options)
     with _files(paths) as files:
         report = Report(files=len(files))
@@ -339,7 +362,8 @@ def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]
         first = next(iter(records(source.path, Report())), None)
         format_ = UNKNOWN if first is None else chooser(FORMATS[name] if name else None, options.mapping)(first[1])
         rollouts = _read([source], name, report, options)
-        lines = looking.look(source, first and first[1], format_, Context(source, report, options), rollouts)
+        command = ["turncredit", "import", *map(str, paths), *looking.given(name, options)]
+        lines = looking.look(first and first[1], format_, Context(source, report, options), rollouts, command)
         return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
 
 
@@ -348,7 +372,7 @@ def detect(path: Path) -> Format:
     report = Report()
     first = next(iter(records(path, report)), None)
     if first is None:
-        raise UserError(_nothing([Source(path, "")], report))
+        raise UserError(_nothing([Source(path, "", str(path))], report))
     found = chooser(None, {})(first[1])
     if found is UNKNOWN:
         raise UserError(f"{path}: {why_not(first[1])}")

@@ -3,7 +3,7 @@
 A call of the model has `gen_ai.prompt.N.role`, `gen_ai.prompt.N.content` and `gen_ai.completion.0.*`, and where they
 were kept `prompt_token_ids` and `response_token_ids`. A reward belongs to the call before it. Source: agent-lightning
 0.3, `types/tracer.py`, `semconv.py`, `adapter/triplet.py`. Spans of a rollout stand together, in any order; it is one
-attempt. The file has no groups: rollouts that begin with the same messages are one.
+attempt, and left out where they don't. The file has no groups: rollouts that begin with the same messages are one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from turncredit.bridges.importers.base import (
     About,
     Context,
     Format,
+    Part,
     Record,
     Rollout,
     Skip,
@@ -38,14 +39,22 @@ from turncredit.bridges.importers.tokens import from_full_prompts
 #: attributes that hold a span's reward, the newest first
 REWARDS = ("agentlightning.reward.primary", "agentlightning.reward.0.value", "agentlightning.reward", "reward")
 
+APART = "spans of a rollout that do not stand together: sort the lines by rollout_id and attempt_id"
+
 
 def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file."""
     report = context.report
+    read_before: set[str] = set()
+    apart: set[str] = set()
 
     def spans(where: str, run: list[dict[str, Any]]) -> Iterator[Rollout]:
-        rollout_id = "/".join(str(part) for part in _key(run[0]) if part is not None)
+        rollout_id = _rollout_id(run[0])
         needed_id(run[0].get("rollout_id"), "rollout_id")
+        if rollout_id in read_before:
+            apart.add(rollout_id)
+            raise Skip(APART, rollout_id)
+        read_before.add(rollout_id)
         ordered = sorted(run, key=lambda span: finite(span.get("sequence_id") or 0, "sequence_id"))
         said: list[Said] = []
         rewards: list[list[float]] = []
@@ -70,13 +79,21 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
         report.note(BY_PROMPT)
         yield Rollout(short_hash(turns[0]["observation"]), rollout_id, turns, where, None, record=run[0])
 
+    def part_of(run: list[dict[str, Any]]) -> Part | None:
+        rollout_id = _rollout_id(run[0])
+        return Part(rollout_id) if rollout_id in apart else None
+
     def rollouts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for _, run in groupby(records, lambda record: _key(record[1])):
             rows = list(run)
             report.records += len(rows) - 1
             yield rows[0][0], [span for _, span in rows]
 
-    yield from each(rollouts(), report, spans)
+    yield from each(rollouts(), report, spans, part_of)
+
+
+def _rollout_id(span: Mapping[str, Any]) -> str:
+    return "/".join(str(part) for part in _key(span) if part is not None)
 
 
 def _key(span: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -135,10 +135,16 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A file to import: `label` is its name in ids, which no other file of the import has."""
+    """A file to import.
+
+    path    where it is read from: of a pipe and the standard input a copy
+    label   its name in ids, which no other file of the import has
+    name    what the user calls it, in messages and in the column `source`
+    """
 
     path: Path
     label: str
+    name: str
 
 
 @dataclass(frozen=True)

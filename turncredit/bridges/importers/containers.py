@@ -1,7 +1,7 @@
 """Records in any container: JSON lines, a JSON array, one or several objects over many lines, Parquet, a ZIP archive.
 
-The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz), begin with a byte
-order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
+The first bytes decide the container, never the ending: files may be compressed (gzip, bzip2, xz, Zstandard), begin with
+a byte order mark, or be UTF-16. Records are read one at a time, and each has a bound (`LONGEST`); what is damaged, too
 long or no object is a skip of the report. An array or a file whose objects are the messages of one conversation is one
 record.
 """
@@ -34,34 +34,48 @@ LONGEST_DOCUMENT = 4 * json_lines.LONGEST
 MOST_IN_ARCHIVE = 16 * 2**30
 MOST_TIMES = 1000
 #: Names of files that a folder may hold beside rollouts: read if they end so.
-ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet", ".traj", ".eval", ".zip", ".gz", ".bz2", ".xz")
+ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet", ".traj", ".eval", ".zip", ".gz", ".bz2", ".xz", ".zst")
 CHUNK = 2**20
 #: the number of this compression in ZIP archives
 ZSTANDARD = 93
 
-_COMPRESSED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+
+def _zstandard(stream: Any) -> Any:
+    """A stream of Zstandard, which the standard library of Python 3.13 does not know: Arrow does."""
+    return pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd")
+
+
+_COMPRESSED: dict[bytes, Any] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": _zstandard,
+}
+#: what stands in every tar archive, and where
+TAR, TAR_AT = b"ustar", 257
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
-def records(path: Path, report: Report) -> Iterator[Record]:
-    """`file:place` and record of each object in a file."""
+def records(path: Path, report: Report, name: str = "") -> Iterator[Record]:
+    """`file:place` and record of each object in a file, which is called `name`, or its path."""
+    name = name or str(path)
     with opened(path) as handle:
         start = handle.peek(8)[:8] if isinstance(handle, io.BufferedReader) else b""
         if start.startswith(b"PAR1"):
-            for where, row in parquet_rows(path):
-                yield where, {name: without_nulls(value) for name, value in row.items()}
+            for where, row in parquet_rows(path, name):
+                yield where, {column: without_nulls(value) for column, value in row.items()}
         elif start.startswith(b"PK\x03\x04") or start.startswith(b"PK\x05\x06"):
-            yield from _members(path, report)
+            yield from _members(path, report, name)
         else:
             unpack = next((open_ for magic, open_ in _COMPRESSED.items() if start.startswith(magic)), None)
             stream: Any = unpack(handle) if unpack else handle
             try:
-                yield from _objects(stream, str(path), report, LONGEST_DOCUMENT)
+                yield from _objects(stream, name, report, LONGEST_DOCUMENT)
             except _DAMAGED as error:
                 if unpack is None:
                     raise
-                _lost(report, str(path), "compressed data that end in the middle or are damaged", str(error))
+                _lost(report, name, "compressed data that end in the middle or are damaged", str(error))
 
 
 def without_nulls(value: Any) -> Any:
@@ -79,30 +93,30 @@ def _lost(report: Report, where: str, reason: str, detail: str) -> None:
     report.skip(where, reason, " ".join(detail.split())[:80], unattributed=True)
 
 
-def _members(path: Path, report: Report) -> Iterator[Record]:
+def _members(path: Path, report: Report, name: str) -> Iterator[Record]:
     """The records of a ZIP archive's members; of a log of Inspect, of its samples alone."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED as error:
-        _lost(report, str(path), "a ZIP archive that ends in the middle or is damaged", str(error))
+        _lost(report, name, "a ZIP archive that ends in the middle or is damaged", str(error))
         return
     with archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         total = sum(member.file_size for member in members)
         if total > MOST_IN_ARCHIVE or total > MOST_TIMES * max(path.stat().st_size, 2**20):
             raise UserError(
-                f"{path}: a ZIP archive of {total // 2**20} MiB once it is unpacked, {path.stat().st_size} bytes "
+                f"{name}: a ZIP archive of {total // 2**20} MiB once it is unpacked, {path.stat().st_size} bytes "
                 f"before; the limits are {MOST_IN_ARCHIVE // 2**30} GiB and {MOST_TIMES} times. Unpack it yourself if "
                 "you trust it"
             )
         samples = [member for member in members if member.filename.startswith("samples/")]
         if not samples and any(member.filename in ("header.json", "_journal/start.json") for member in members):
             raise UserError(
-                f"{path}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
+                f"{name}: a log of Inspect without samples: none had ended, or they were not logged; give another log"
             )
         known = [member for member in members if Path(member.filename).suffix in ENDINGS]
         for member in samples or known:
-            yield from _member(archive, member, f"{path}!{member.filename}", report)
+            yield from _member(archive, member, f"{name}!{member.filename}", report)
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, report: Report) -> Iterator[Record]:
@@ -117,7 +131,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, repor
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """A member to read. The standard library of Python 3.13 knows no Zstandard, which Inspect writes: Arrow does."""
+    """A member to read; Inspect compresses with Zstandard."""
     if member.compress_type != ZSTANDARD or archive.filename is None:
         return io.BufferedReader(archive.open(member))
     with Path(archive.filename).open("rb") as file:
@@ -125,13 +139,15 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
         file.seek(lengths, io.SEEK_CUR)  # its name and the extra field
         packed = file.read(min(member.compress_size, LONGEST_DOCUMENT))
-    return io.BufferedReader(pa.CompressedInputStream(pa.BufferReader(packed), "zstd"))
+    return io.BufferedReader(_zstandard(io.BytesIO(packed)))
 
 
 def _objects(stream: Any, where: str, report: Report, longest: int) -> Iterator[Record]:
     """The records of an open file of JSON, whatever its layout."""
     stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-    start = stream.peek(4)[:4]
+    start = stream.peek(TAR_AT + len(TAR))
+    if start[TAR_AT:].startswith(TAR):
+        raise UserError(f"{where}: a tar archive; unpack it, and give the folder")
     mark = next((mark for mark in _MARKS if start.startswith(mark)), b"")
     stream.read(len(mark))
     if _MARKS.get(mark, "utf-8") != "utf-8":

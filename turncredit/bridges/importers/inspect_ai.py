@@ -101,12 +101,12 @@ def _reward(scores: Mapping[str, Any], context: Context) -> tuple[float | None, 
     """The reward, and success where the score says it: C and I, true and false."""
     name = context.options.mapping.get("reward")
     if name is not None:
-        scorer, _, inner = name.partition(".")
-        if scorer not in scores:
+        named = dict(_named(scores))
+        if name not in named:
+            context.report.fields.update(dict.fromkeys(named))
             return None, None
         context.report.mapped.add("reward")
-        value = _value(scores[scorer])
-        value = value.get(inner) if isinstance(value, dict) and inner else value
+        value = named[name]
     elif len(scores) > 1:
         context.report.note(f"several scorers, so the reward is null: name one with --map reward={'|'.join(scores)}")
         return None, None
@@ -115,12 +115,23 @@ def _reward(scores: Mapping[str, Any], context: Context) -> tuple[float | None, 
     else:
         value = _value(next(iter(scores.values())))
     if isinstance(value, dict | list):
-        raise UserError("a score of several values; name one with --map reward=SCORER.NAME")
+        choices = [one for one, inner in _named(scores) if not isinstance(inner, dict | list)]
+        instead = f"name one with --map reward={'|'.join(choices)}" if choices else "give rewards with --rewards FILE"
+        raise UserError(f"{context.source.name}: a score of several values; {instead}")
     if value is None:
         return None, None
     number = LETTERS.get(value, LETTERS.get(value.lower())) if isinstance(value, str) else None
     number = finite(value, "score") if number is None else number
     return number, bool(number) if isinstance(value, bool) or value in ("C", "I") else None
+
+
+def _named(scores: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of all scores: `SCORER`, and `SCORER.NAME` of each one in a score of several."""
+    for name, score in scores.items():
+        value = _value(score)
+        yield name, value
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
 
 
 def _value(score: Any) -> Any:

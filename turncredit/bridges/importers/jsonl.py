@@ -155,7 +155,7 @@ def rewards(turns: list[Turn], reward: Any) -> None:
 
 def place_of(where: str, context: Context) -> str:
     """A name for the rollout at `where` in its file: the file's label, and the record's place where it has several."""
-    place = where.removeprefix(str(context.source.path)).lstrip(":!")
+    place = where.removeprefix(context.source.name).lstrip(":!")
     return f"{context.source.label}:{place}" if place else context.source.label
 
 
@@ -204,9 +204,11 @@ class Found:
 
     def messages(self, row: Mapping[str, Any]) -> Any:
         """The messages of a record; None where it is a turn."""
+        if "turn" in self.names and "messages" not in self.names:
+            return None
         if "messages" in self.names or row.get("messages") is not None:
             return self.value(row, "messages")
-        if row.get("turn") is not None or "turn" in self.names:
+        if row.get("turn") is not None:
             return None
         return next((row[name] for name in USUAL["messages"] if is_conversation(row.get(name))), None)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from turncredit.bridges.importers.actions import CONVENTIONS, Finder
-from turncredit.bridges.importers.base import Context, Format, Rollout, Source, Turn
+from turncredit.bridges.importers.base import Context, Format, Options, Rollout, Turn
 from turncredit.bridges.importers.jsonl import USUAL, fields_of, is_conversation
 from turncredit.bridges.importers.unknown import UNKNOWN, why_not
 
@@ -71,27 +73,48 @@ def _begin(value: Any) -> str:
     return text if len(text) <= WIDTH - 22 else f"{text[: WIDTH - 26]} ..."
 
 
-def mapping_of(record: Mapping[str, Any]) -> list[str]:
-    """`--map KEY=FIELD` for the keys that a record seems to have a field for, under their usual names."""
+def given(name: str | None, options: Options) -> list[str]:
+    """The words of a command that say what the user decided."""
+    words = {"--from": name, "--join": options.join, "--template": options.template}
+    if options.observation != "auto":
+        words["--observation"] = options.observation
+    if options.action is not None:  # a tag became an expression whose dot matches lines' ends
+        every = "(?s)" if options.action.flags & re.DOTALL else ""
+        words["--action"] = f"{every}{options.action.pattern.removeprefix('(?s)')}"
+    found = [word for option, value in words.items() if value is not None for word in (option, value)]
+    found += [word for key, field in options.mapping.items() for word in ("--map", f"{key}={field}")]
+    switches = {"--reward-once": options.reward_once, "--allow-skips": options.allow_skips}
+    return [*found, *(switch for switch, on in switches.items() if on)]
+
+
+def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
+    """`--map KEY=FIELD` for the keys that a record seems to have a field for, under their usual names.
+
+    known   the mapping that the user gave
+    """
     names = dict(zip(fields_of(record), fields_of(record), strict=True))
     mapping = []
     for key in ("messages", "turn", "group_id", "rollout_id", "reward", "success"):
-        if key in record:
+        if key in record or key in known:
             continue
         usual = (*USUAL.get(key, ()), key)
         found = next((name for one in usual for name in names if one == name or name.endswith(f".{one}")), None)
         if key == "messages":
             found = next((name for name, value in record.items() if is_conversation(value)), None)
         if found is not None:
-            mapping.append(f"--map {key}={found}")
+            mapping += ["--map", f"{key}={found}"]
     return mapping
 
 
 def look(
-    source: Source, first: Mapping[str, Any] | None, format_: Format, context: Context, rollouts: Any
+    first: Mapping[str, Any] | None, format_: Format, context: Context, rollouts: Any, command: Sequence[str]
 ) -> list[str]:
-    """What a file holds, as lines."""
-    lines = [f"{source.path}"]
+    """What a file holds, as lines.
+
+    first     its first record
+    command   the words of the import that was asked for
+    """
+    lines = [context.source.name]
     if first is None:
         return [*lines, "  no record that can be read"]
     lines += ["the first record:", *structure(first)]
@@ -100,12 +123,10 @@ def look(
     else:
         lines.append(f"format: {format_.name}; the first turns as they would come out:")
         lines += turns_shown(rollouts, context)
-    mapping = mapping_of(first)
-    if format_ is UNKNOWN and not any(word.startswith(("--map messages", "--map turn")) for word in mapping):
+    mapping = mapping_of(first, context.options.mapping)
+    if format_ is UNKNOWN and not any(word.startswith(("messages=", "turn=")) for word in mapping):
         return lines
-    if mapping and (format_ is UNKNOWN or format_.name == "jsonl"):
-        lines.append(f"start from: turncredit import {source.path} {' '.join(mapping)} --out turns.parquet")
-    else:
-        lines.append(f"start from: turncredit import {source.path} --out turns.parquet")
+    suggested = mapping if format_ is UNKNOWN or format_.name == "jsonl" else []
+    lines.append(f"start from: {shlex.join([*command, *suggested, '--out', 'turns.parquet'])}")
     lines += [line for line in context.report.lines()[1:] if line.startswith(("note", "flaw", "skipped"))]
     return lines

@@ -156,15 +156,22 @@ def _read_reasoning(message: Mapping[str, Any], said: Said, note: Note) -> None:
 def _read_calls(message: Mapping[str, Any], said: Said, note: Note) -> None:
     calls = message.get("tool_calls") or message.get("toolCalls") or []
     if isinstance(calls, str):
-        try:
-            calls = json.loads(calls)
-        except (ValueError, RecursionError):
-            calls = [{"name": "", "arguments": calls}]
+        calls = _decoded(calls) or [{"name": "", "arguments": calls}]
     if isinstance(calls, dict):
         calls = [calls]
     if not isinstance(calls, list):
         raise Skip("tool_calls are not a list", type(calls).__name__)
-    for call in calls:
+    for item in calls:
+        call = _decoded(item) or item if isinstance(item, str) else item  # a text of JSON each: verifiers 0.1
         read_call(call if isinstance(call, dict) else {"name": call}, said, note)
     if isinstance(message.get("function_call"), dict):
         read_call(message["function_call"], said, note)
+
+
+def _decoded(text: str) -> Any:
+    """The object or list that a text of JSON holds; None for another text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None

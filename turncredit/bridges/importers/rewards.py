@@ -19,15 +19,17 @@ Outcome = tuple[float | None, bool | None]
 
 
 class Rewards:
-    """Rewards by id: (group, rollout), rollout, or task."""
+    """Rewards by id: (group, rollout), rollout, or task. Raises UserError for an id with two different rewards."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._by_id: dict[tuple[str, ...], Outcome] = {}
         self._used: set[tuple[str, ...]] = set()
+        #: the group of each rollout that was found by its own id alone
+        self._group_of: dict[str, str] = {}
         for where, row in _rows(path):
             try:
-                self._by_id.update(_outcomes(row))
+                self._add(where, _outcomes(row))
             except Skip as skip:
                 raise UserError(f"--rewards {where}: {skip}{f' ({skip.detail})' if skip.detail else ''}") from None
         if not self._by_id:
@@ -36,20 +38,35 @@ class Rewards:
                 "an object of ids and numbers"
             )
 
+    def _add(self, where: str, outcomes: Mapping[tuple[str, ...], Outcome]) -> None:
+        for one, given in outcomes.items():
+            if self._by_id.setdefault(one, given) != given:
+                raise UserError(
+                    f"--rewards {where}: the {one[0]} {'/'.join(one[1:])!r} has another reward before; give one for "
+                    "each rollout, by group_id and rollout_id"
+                )
+
     def give(self, rollout: Rollout, report: Report) -> None:
-        """Give a rollout its reward. Raises UserError for records that are turns."""
+        """Give a rollout its reward.
+
+        Raises UserError for records that are turns, and for a rollout id that is found in two groups.
+        """
         if rollout.part:
             raise UserError(
                 f"--rewards {self.path}: records of these files are turns, which hold their rewards; "
                 "leave --rewards out"
             )
-        ids = [("rollout", rollout.group_id, rollout.rollout_id), ("rollout", rollout.rollout_id)]
-        ids += [("task", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
-        ids += [("rollout", str(rollout.columns[name])) for name in ("task_id",) if name in rollout.columns]
-        found = next((one for one in ids if one in self._by_id), None)
+        found = next((one for one in _ids(rollout) if one in self._by_id), None)
         if found is None:
             report.note(f"no reward for the rollout in {self.path}")
             return
+        if found == ("rollout", rollout.rollout_id):
+            group = self._group_of.setdefault(rollout.rollout_id, rollout.group_id)
+            if group != rollout.group_id:
+                raise UserError(
+                    f"--rewards {self.path}: rollout {rollout.rollout_id!r} is in several groups ({group!r}, "
+                    f"{rollout.group_id!r}); give group_id beside rollout_id, or write GROUP/ROLLOUT"
+                )
         self._used.add(found)
         reward, success = self._by_id[found]
         outcome(rollout.turns, reward)
@@ -82,6 +99,19 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     report = Report(strict=True)
     yield from records(path, report)
+
+
+def _ids(rollout: Rollout) -> Iterator[tuple[str, ...]]:
+    """What a rollout may be called in a file of rewards, the most exact first."""
+    group, name, task = rollout.group_id, rollout.rollout_id, rollout.columns.get("task_id")
+    yield "rollout", group, name
+    yield "rollout", f"{group}/{name}"  # as in the table, where ids are unique only within a group
+    if task is not None:
+        yield "rollout", f"{task}/{name}"
+    yield "rollout", name
+    if task is not None:
+        yield "task", str(task)
+        yield "rollout", str(task)
 
 
 def _outcomes(row: Mapping[str, Any]) -> dict[tuple[str, ...], Outcome]:

@@ -4,8 +4,9 @@
 each with `observation`, `action`, `model_response`, `reward` and `chat_completions`. Source: rllm-org/rllm,
 `rllm/utils/episode_logger.py`. Trajectories of one name, of one task in one step, are a group.
 
-A rollout's reward is its trajectory's. Steps' rewards are used where they sum to it, otherwise they are not: the last
-turn then has the whole of it, and a note says so.
+A rollout's reward is its trajectory's or, if it has none, its last step's (`trainer/algorithms/transform.py`). Steps'
+rewards are used where they sum to it, otherwise they are not: the last turn then has the whole of it, and a note says
+so.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def turns_of(trajectory: Mapping[str, Any], report: Report) -> list[Turn]:
         )
     chain_observations(turns, "")
     reward = finite_or_none(trajectory.get("reward"))
+    if reward is None:
+        reward = finite_or_none(trajectory["steps"][-1].get("reward"))
     own = [step.get("reward") or 0.0 for step in trajectory["steps"]]
     if reward is None:
         outcome(turns, None)
@@ -110,7 +113,7 @@ FORMAT = Format(
         files="episode_hash*_id*.json",
         group="task, step and agent",
         turns="steps",
-        reward="the trajectory's; of steps if they sum to it",
+        reward="the trajectory's, else its last step's; of steps if they sum to it",
         checked="code of rLLM",
     ),
 )

@@ -1,9 +1,10 @@
 """Rollouts -> a Parquet table of turns, written a row group at a time.
 
 Memory holds one row group and, for each rollout, two numbers (so that no id is used twice) and, for formats with a
-record for each turn, the turns seen. What is known only at the end is done by a second pass over the table, row group
-by row group: rollouts that lack a turn are left out, ids that are unique only within a group are qualified by it, turns
-that are counted from 1 are counted from 0, and a reward that is on the last turn alone is 0 on the others.
+record for each turn, the turns seen and a hash of each. What is known only at the end is done by a second pass over the
+table, row group by row group: rollouts that lack a turn are left out, ids that are unique only within a group are
+qualified by it, turns that are counted from 1 are counted from 0, and a reward that is on the last turn alone is 0 on
+the others.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ WHOLE_AND_PARTS = "a rollout that has a record of its own and records of turns"
 NOT_A_TURN = "turn is not a number 0, 1, 2, ..."
 QUALIFIED = "rollout ids are unique only within a group: they are written as GROUP/ROLLOUT"
 FROM_ONE = "turns are counted from 1 in the file: they are written from 0"
+COPY = "a turn stands twice with the same content: it counts once"
 ON_LAST = "the reward is on the rollout's last turn alone: it is 0 on the others"
 REPEATED = "every turn of a rollout has the same reward, and the return is their sum; --reward-once counts it once"
 ANCHORS = (
@@ -104,6 +106,7 @@ class Seen:
 
     where: str
     turns: int = 0
+    hashes: dict[int, int] = field(default_factory=dict)
     rewarded: int = 0
     last_rewarded: int = -1
     rewards: set[float] = field(default_factory=set)
@@ -129,6 +132,9 @@ class Ledger:
     def checked(self, rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
         """The rollouts without duplicates, their turns numbered, their actions looked for."""
         for rollout in rollouts:
+            if rollout.part and self._is_copy(rollout):
+                self.report.note(COPY)
+                continue
             reason = self._part(rollout) if rollout.part else self._new(rollout)
             if reason is None:
                 for turn in rollout.turns:
@@ -240,6 +246,15 @@ class Ledger:
         if self._history.setdefault(anchor, hash(history)) != hash(history):
             self._mixed.add(anchor)
 
+    def _is_copy(self, rollout: Rollout) -> bool:
+        """Whether all turns of a part were read before, with the same content.
+
+        Trainers repeat turns where their number has to be a multiple of the GPUs' (verl-agent's `adjust_batch`).
+        """
+        seen = self._parts.get((rollout.group_id, rollout.rollout_id))
+        hashes = {} if seen is None else seen.hashes
+        return all(hashes.get(_number(turn)) == _hash(turn, rollout) for turn in rollout.turns)
+
     def _part(self, rollout: Rollout) -> str | None:
         key = (rollout.group_id, rollout.rollout_id)
         if hash(key) in self._pairs:
@@ -253,12 +268,23 @@ class Ledger:
             if seen.turns >> number & 1:
                 return "a turn that was read before"
             seen.turns |= 1 << number
+            seen.hashes[number] = _hash(turn, rollout)
             if turn.get("reward") is not None:
                 seen.rewarded += 1
                 seen.last_rewarded = max(seen.last_rewarded, number)
                 if len(seen.rewards) < 2:
                     seen.rewards.add(turn["reward"])
         return None
+
+
+def _number(turn: Turn) -> int:
+    """The turn's number; -1 for what is none."""
+    return turn["turn"] if turn["turn"].__class__ is int else -1
+
+
+def _hash(turn: Turn, rollout: Rollout) -> int:
+    """A hash of what a turn of the rollout says."""
+    return hash(repr((sorted(turn.items()), sorted(rollout.columns.items()))))
 
 
 def _batches(rollouts: Iterable[Rollout]) -> Iterator[list[Rollout]]:

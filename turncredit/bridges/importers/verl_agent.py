@@ -2,7 +2,8 @@
 
 That order is the one in which verl balances sequences over ranks, and the lines have no ids: neither rollouts nor
 groups can be told. A dump with four more fields can be imported: `uid`, `traj_uid`, `turn` and `rewards`; `anchor_obs`,
-which GiGPO compares, becomes `observation` where it is text.
+which GiGPO compares, becomes `observation` where it is text. The update repeats some lines (`adjust_batch`): a copy
+counts once.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class TurnValueSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> TurnValueSettings:
-        if self.hidden % self.heads:
+        if self.head == "causal_transformer" and self.hidden % self.heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
         return self
 

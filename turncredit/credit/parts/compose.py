@@ -26,7 +26,7 @@ from turncredit.config.judge import Ask
 from turncredit.credit.parts.conventions import CONVENTIONS
 from turncredit.data.tables import KEYS, TRAINED
 from turncredit.data.turns import Turns
-from turncredit.errors import UserError, WrongResult
+from turncredit.errors import UserError, WrongResult, nearest
 
 Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "reference"]
@@ -217,9 +217,16 @@ class Method:
         return values
 
     def variant(self, name: str, summary: str, **changes: Any) -> Method:
-        """A variant of this method: with other parts (`estimator=...`), or other values of its parts' parameters."""
+        """A variant of this method: with other parts (`estimator=...`), or other values of its parts' parameters.
+
+        Raises UserError for a parameter that none of its parts has.
+        """
         parts = {key: changes.pop(key) for key in ("shapers", "estimator", "turn_term", "normaliser") if key in changes}
         made = replace(self, name=name, summary=summary, role="variant", family=self.family or self.name, **parts)
+        known = {key for part in made.parts for key in part.settable()}
+        for key in changes:
+            if key not in known:
+                raise UserError(f"{name}: a variant of {self.name} has no parameter '{key}'{nearest(key, known)}")
         return made.map_parts(
             lambda part: part.with_params(**{key: changes[key] for key in changes if key in part.settable()})
         )

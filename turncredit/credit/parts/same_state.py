@@ -19,8 +19,9 @@ def exact_anchors_N(turns: Turns, method: str) -> np.ndarray:
 def similar_anchors_N(turns: Turns, threshold: float) -> np.ndarray:
     """Anchor numbers by first fit: a text joins the first cluster of its group whose first member is similar.
 
-    Similar is difflib's ratio >= threshold. Like the reference this depends on the order in which texts come; here
-    that is rollout by rollout, turn by turn, in the order of their ids.
+    Similar is difflib's ratio >= threshold, with the new text as its first sequence, as verl-agent has it: the other
+    way round it is another number. Like the reference this depends on the order in which texts come; here that is
+    rollout by rollout, turn by turn, in the order of their ids.
     """
     codes_N, texts = turns.texts("observation", "gigpo")
     alike = _Alike(texts, threshold)
@@ -73,7 +74,7 @@ class _Alike:
             one, two = self.texts[first], self.texts[code]
             answer = 2.0 * common_subsequence(one, two) >= self.threshold * (len(one) + len(two)) - 1e-9
             if answer:
-                self.matcher.set_seqs(one, two)
+                self.matcher.set_seqs(two, one)
                 answer = self.matcher.ratio() >= self.threshold
             self.answers[first, code] = answer
         return self.answers[first, code]

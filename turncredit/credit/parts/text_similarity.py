@@ -99,13 +99,14 @@ def _bag(place: np.ndarray, word: np.ndarray, column_of: np.ndarray, shape: tupl
 
 def bi_encoder(texts: pa.Array, blocks: Sequence[Block], model: str, store: Store) -> list[np.ndarray]:
     """Cosine of mean-pooled embeddings, clipped to [0, 1]."""
+    name = f"bi-encoder:{_stored_as(model)}"
     used = np.unique(np.concatenate([index for block in blocks for index in block]))
     used_texts = [texts[int(index)].as_py() for index in used]
-    vector_of = store.read(f"bi-encoder:{model}", used_texts)
+    vector_of = store.read(name, used_texts)
     new = [text for text in used_texts if text not in vector_of]
     if new:
         new_vectors = dict(zip(new, _embed(new, model), strict=True))
-        store.write(f"bi-encoder:{model}", new_vectors)
+        store.write(name, new_vectors)
         vector_of.update(new_vectors)
     vectors = np.stack([vector_of[text] for text in used_texts]).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -120,13 +121,14 @@ def cross_encoder(texts: pa.Array, blocks: Sequence[Block], model: str, store: S
     for rows, columns in blocks:
         for row in np.unique(rows).tolist():
             pairs.update(dict.fromkeys((row, column) for column in np.unique(columns).tolist()))
+    name = f"cross-encoder:{_stored_as(model)}"
     names = {pair: "\x1f".join(texts[index].as_py() for index in pair) for pair in pairs}
-    vector_of = store.read(f"cross-encoder:{model}", names.values())
+    vector_of = store.read(name, names.values())
     new = [pair for pair in pairs if names[pair] not in vector_of]
     if new:
         scores = _rerank([(texts[a].as_py(), texts[b].as_py()) for a, b in new], model)
         new_vectors = {names[pair]: np.array([score]) for pair, score in zip(new, scores, strict=True)}
-        store.write(f"cross-encoder:{model}", new_vectors)
+        store.write(name, new_vectors)
         vector_of.update(new_vectors)
     score = {pair: float(vector_of[name][0]) for pair, name in names.items()}
     return [
@@ -168,6 +170,19 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=60)
+
+
+def _stored_as(model: str) -> str:
+    """The name of a model in the store: its hub name, or its folder's path and state (each file's size and time).
+
+    A folder whose model was trained again or replaced is thus scored anew.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return model
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    state = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return f"{folder.resolve()} {state}"
 
 
 def _key(model: str, text: str) -> bytes:

@@ -6,9 +6,7 @@ import heapq
 from typing import Literal
 
 import numpy as np
-import pyarrow.compute as pc
 
-from turncredit.data.columns import lists_in
 from turncredit.data.turns import Turns
 
 Order = Literal["balanced", "chronological", "longest_first"]
@@ -72,7 +70,7 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
     was last reset.
     """
     if turns.has("prompt_ids") and turns.has("response_ids"):
-        new_N = _list_lengths(turns, "prompt_ids") + _list_lengths(turns, "response_ids")
+        new_N = turns.list_lengths("prompt_ids", "scpo") + turns.list_lengths("response_ids", "scpo")
         total_N = np.cumsum(new_N)
         reset_N = turns.turn_N == 0
         if turns.has("context_reset"):
@@ -85,12 +83,6 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
         code_N, texts = turns.texts(name, "scpo")
         total_N += np.array([len(text) for text in texts])[code_N]
     return total_N
-
-
-def _list_lengths(turns: Turns, name: str) -> np.ndarray:
-    column = lists_in(turns.table, name, turns.where)
-    length_N: np.ndarray = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    return length_N[turns.order_N]
 
 
 def _keyed(state: list[_Part]) -> tuple[int, int, int, int, list[_Part]]:

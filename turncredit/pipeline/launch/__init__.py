@@ -50,7 +50,8 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     """Start the server for this process, from its main thread, and return the shell that uses it.
 
     Returns `(path, "")`, or `(None, reason)` if it cannot work here: not Linux 5.3 or later, or a temporary folder that
-    is mounted noexec. The server also imports `also`. It ends, and removes its folder, when this process ends.
+    is mounted noexec or whose path is too long for a socket. The server also imports `also`. It ends, and removes its
+    folder, when this process ends.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -69,7 +70,11 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
         return None, f"the warm launcher cannot run programs in {folder} ({error})"
     # The socket is bound here, so that a job that starts before the server is ready waits for it.
     with socket.socket(socket.AF_UNIX) as listener, (folder / "server.log").open("wb") as log:
-        listener.bind(str(address))
+        try:
+            listener.bind(str(address))
+        except OSError as error:  # such as a path of more than 107 bytes
+            shutil.rmtree(folder, ignore_errors=True)
+            return None, f"the warm launcher cannot make a socket in {folder} ({error}); set TMPDIR to a shorter path"
         listener.listen(64)
         numbers = [str(listener.fileno()), str(os.getpid())]
         subprocess.Popen(

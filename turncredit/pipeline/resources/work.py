@@ -144,6 +144,13 @@ class Work:
         return self.rollout.tasks * self.rollout.group_size
 
     @property
+    def learned(self) -> int:
+        """The rollouts that a round's update learns from: as the job's method samples them, with its forks."""
+        rollout = self.experiment.section_for(self.at.method, "rollout")
+        forks = self.plan.forks_per_task(self.at.method) if self.at.method else None
+        return rollout.tasks * (rollout.group_size + (forks or 0))
+
+    @property
     def turns(self) -> float:
         """Turns of a mean rollout."""
         return TYPICAL.turns * self.length.turns

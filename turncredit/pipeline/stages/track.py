@@ -8,7 +8,7 @@ from turncredit.config import TrackingConfig
 from turncredit.config.stages import Stage
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.stages.report import finished_runs
+from turncredit.pipeline.stages import report
 
 
 class Config(Slice):
@@ -23,11 +23,8 @@ def config(plan: Plan, at: JobKeys) -> Config:
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The last outputs of training, and the resolved configuration."""
-    return {
-        "config": plan.layout.path("config"),
-        "runs": finished_runs(plan),
-    }
+    """What the report reads: then every job whose metrics are copied has ended, those of audits and checks included."""
+    return report.inputs(plan, at)
 
 
 def run(job: Job) -> dict[str, float]:

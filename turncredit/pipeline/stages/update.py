@@ -143,12 +143,12 @@ def keys(plan: Plan, turns: JobKeys, method: str) -> JobKeys:
 
 
 def gpu_work(work: Work) -> float:
-    """Passes with and without gradients over the round's sequences."""
+    """Passes with and without gradients over the sequences of the round's rollouts and forks."""
     experiment = work.experiment
     update = experiment.section_for(work.at.method, "update") if work.at.method else experiment.update
     passes = update.epochs * (work.gradient_passes + update.gradient_checkpointing)
     passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
-    return passes * work.forward(work.rollouts) / experiment.policy.train_gpus
+    return passes * work.forward(work.learned) / experiment.policy.train_gpus
 
 
 STAGE = Stage(

@@ -240,7 +240,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     branched_R = book.turns.sum_R(book.truth.branched_N) if book.truth else np.zeros(book.turns.rollouts)
     credit = book.credits[pages.order[0]]
     what, drawn_N, scale = (
-        ("A*", book.truth.advantage_N, book.truth.scale) if book.truth else ("credit", credit.advantage_N, credit.scale)
+        ("A*", book.truth.advantage_N, book.truth.scale) if book.truth else ("credit", credit.shown_N, credit.scale)
     )
     rows = []
     for rollout in chosen:
@@ -429,9 +429,9 @@ def slug(name: str) -> str:
 
 
 def file_name(stem: str, used: set[str]) -> str:
-    """`stem.html`, or with a number if that is taken."""
+    """`stem.html`, or with a number if that is taken, also where a file system makes no difference of case."""
     name, number = stem, 2
-    while name.lower() in used or name == "index":
+    while name.lower() in {*used, "index"}:
         name, number = f"{stem}-{number}", number + 1
     used.add(name.lower())
     return f"{name}.html"

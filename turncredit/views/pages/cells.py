@@ -33,7 +33,7 @@ def sign_of(value: float) -> str:
 def credit_cell(book: Book, method: str, row: int, column: int) -> Cell:
     """One method's advantage of one turn."""
     credit = book.credits[method]
-    value = float(credit.advantage_N[row])
+    value = float(credit.shown_N[row])
     return Cell(
         name=method,
         text=number(value, decimals_for(credit.scale)),

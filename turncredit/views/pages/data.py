@@ -74,9 +74,19 @@ class Credit:
         return _scale(self.advantage_N)
 
     @cached_property
+    def rounded_N(self) -> np.ndarray:
+        """Advantages in units of the largest: values that differ only by rounding are equal, or 0."""
+        return rounded(self.advantage_N)
+
+    @cached_property
     def sign_N(self) -> np.ndarray:
         """-1, 0 or 1; 0 for values that are 0 up to rounding."""
-        return np.sign(rounded(self.advantage_N))
+        return np.sign(self.rounded_N)
+
+    @cached_property
+    def shown_N(self) -> np.ndarray:
+        """Advantages, 0 where they are rounding alone."""
+        return np.where(self.sign_N == 0, 0.0, self.advantage_N)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
     for column, method in enumerate(order):
         credit, score = book.credits[method], agreement(book, method, rollout)
         label = f"credit of each turn by {method}"
-        strip = draw.strip(credit.advantage_N[rows], credit.scale, width=width, label=label)
+        strip = draw.strip(credit.shown_N[rows], credit.scale, width=width, label=label)
         out.append(
             Lane(
                 method,

@@ -57,7 +57,7 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
         plain(se, places),
         doubt,
     )
-    right = sum(bool(credit.advantage_N[row] * sign > 0) for credit in book.credits.values())
+    right = sum(bool(credit.sign_N[row] == sign) for credit in book.credits.values())
     saw = _who_saw(book, rollout, row, sign)
     does = "credit" if sign > 0 else "blame"
     most = f"{joined(saw)} {does}{'s' if len(saw) == 1 else ''} it most" if saw else f"none {does}s it most"
@@ -69,8 +69,8 @@ def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
     rows = book.rows(rollout)
     methods = []
     for method, credit in book.credits.items():
-        size = credit.advantage_N[rows] * sign
-        mine = credit.advantage_N[row] * sign
+        size = credit.rounded_N[rows] * sign
+        mine = credit.rounded_N[row] * sign
         if mine > 0 and mine == size.max() and np.median(size) < mine:
             methods.append(method)
     return methods

@@ -292,12 +292,10 @@ def _mean(results: Results, method: str, one: Quantity, value_S: pd.Series, rows
     """The mean over seeds as a number, with the SQL that computes it."""
     seeds = [int(seed) for seed in value_S.index]
     counted = "rollouts" if one.of == "turns" else "turns"
-    n = int(rows[f"n_{counted}"].sum())
+    n = int(rows.loc[value_S.index, f"n_{counted}"].sum())
     mean = mean_of_seeds(value_S.to_numpy(dtype=np.float64), n, 0)
     top = 1.0 if one.unit == "share" else np.inf
-    # Seeds that all agree, as on a share of 0, say nothing about the spread of others.
-    has_spread = mean.seeds > 1 and bool(np.ptp(value_S.to_numpy(dtype=np.float64)) > 0)
-    low, high = (float(np.clip(end, 0.0, top)) if has_spread else None for end in (mean.low, mean.high))
+    low, high = (None if np.isnan(end) else float(np.clip(end, 0.0, top)) for end in (mean.low, mean.high))
     sql = (
         f"SELECT avg(value) FROM (SELECT seed, {one.value} AS value FROM "
         f"{_source(results.folder.name, one.of, one.sums)} WHERE method = {quoted(method)} "

@@ -123,9 +123,7 @@ def measure(turns: Audited, table: str, **keys: str) -> Number | None:
     defined = rows[rows["value"].notna()]
     if 0 < len(defined) < len(rows):
         rows, note = defined, f"{len(defined)} of {note}"
-    _, low, high = pooled(rows)
-    if low is not None and keys["measure"] in BOUNDS:
-        low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
+    _, low, high = _pooled(rows, keys["measure"])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
     if groups < FEWEST_GROUPS:
@@ -133,6 +131,15 @@ def measure(turns: Audited, table: str, **keys: str) -> Number | None:
         note += f"; no interval with {groups} group{'s' * (groups != 1)}"
     sql, unit = f"SELECT avg(value) FROM {table} WHERE {where}", _unit(table, keys["measure"])
     return turns.number(sql, unit, rows["seed"], table, low=low, high=high, n=count, note=note)
+
+
+def _pooled(rows: pd.DataFrame, measure: str) -> tuple[float, float | None, float | None]:
+    """`pooled` of a measure, its interval clipped to the measure's range: that of two seeds may be wider."""
+    value, low, high = pooled(rows)
+    if low is None or high is None or measure not in BOUNDS:
+        return value, low, high
+    low, high = np.clip([low, high], *BOUNDS[measure])
+    return value, float(low), float(high)
 
 
 def _unit(table: str, measure: str) -> str:
@@ -309,7 +316,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
         rows = here[here["method"] == method]
         measures = {}
         for (view, name), part in rows.groupby(["view", "measure"], sort=False):
-            value, low, high = pooled(part)
+            value, low, high = _pooled(part, str(name))
             ends = (float("nan") if end is None else end for end in (low, high))
             measures[view, name] = leak_measures.Measured(value, *ends)
         lines.append(Leak(method, leak_measures.leak_summary(measures), not _leaks(measures)))
@@ -381,8 +388,9 @@ def holds(results: Results) -> Holds:
 
 
 def _declared(named: pd.DataFrame) -> str:
-    """The exceptions that the configuration declares, which break no invariant."""
-    excepted = sorted({str(row.detail) for row in named[named["holds"]].itertuples() if row.detail})
+    """The exceptions that the configuration declares (`tasks.shared`), which break no invariant."""
+    held = named[named["holds"] & (named["invariant"] == "held_out")]
+    excepted = sorted({str(detail) for detail in held["detail"] if detail})
     return f" Declared exceptions: {_listed(excepted)}." if excepted else ""
 
 

@@ -20,6 +20,7 @@ matplotlib.use("agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import offset_copy
 
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats.intervals import Estimate
@@ -86,10 +87,10 @@ def learning_curves(
             start = None if baseline is None else float(baseline["success"])
             ends = [_curve(ax, curves, seeds, method, style[method], start, small=not single) for method in group]
             if single:
-                level = [] if baseline is None else [("SFT policy", baseline["success"], MUTED)]
-                _end_labels(ax, [*level, *(end for end in ends if end is not None)], top)
+                level = [] if baseline is None else [("SFT policy", baseline["success"], Look(MUTED, "o", "-"))]
+                _end_labels(figure, ax, [*level, *(end for end in ends if end is not None)], top)
             else:
-                ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
+                ax.set_title(group[-1], fontsize=9.5, loc="left")
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
         return figure
@@ -133,7 +134,7 @@ def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
                 ax.set_title("context tokens at a turn", loc="left", fontsize=10.5, color=MUTED)
                 figure.legend(loc="outside right upper", frameon=False, handlelength=3.2)
             else:
-                ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
+                ax.set_title(group[-1], fontsize=9.5, loc="left")
         return figure
 
 
@@ -206,8 +207,8 @@ def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
 
 def _curve(
     ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, start: float | None, *, small: bool
-) -> tuple[str, float, str] | None:
-    """Draw one method from `start` at round 0 on; its name, last success and colour, or None if it has no round yet."""
+) -> tuple[str, float, Look] | None:
+    """Draw one method from `start` at round 0 on; its name, last success and look, or None if it has no round yet."""
     rows = curves[curves["method"] == method].sort_values("round")
     if rows.empty:
         return None
@@ -221,20 +222,26 @@ def _curve(
     ax.fill_between(rows["round"], rows["low"], rows["high"], color=look.colour, alpha=0.13, linewidth=0)
     _line(ax, rows["round"], rows["success"], look, method, small=small)
     last = rows.iloc[-1]
-    return method, float(last["success"]), look.colour
+    return method, float(last["success"]), look
 
 
-def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> None:
-    """Each line's name at its right end, moved apart where names would touch."""
+def _end_labels(figure: Figure, ax: Axes, ends: list[tuple[str, float, Look]], top: float) -> None:
+    """Each line's marker and name at its right end, moved apart where names would touch.
+
+    Names are in ink: some of the lines' colours are too light for text.
+    """
     gap = top * 0.058
     heights: list[float] = []
     for _, height, _ in (ordered := sorted(ends, key=lambda end: end[1])):
         heights.append(max(height, heights[-1] + gap) if heights else height)
     overshoot = max(0.0, heights[-1] - top) if heights else 0.0
     right = ax.get_xlim()[1]
-    for (name, success, colour), height in zip(ordered, heights, strict=True):
-        text, form = f"{name} {100 * success:.0f}%", {"va": "center", "color": colour, "annotation_clip": False}
-        _text(ax, text, (right, height - overshoot), (6, 0), **form)
+    beside = offset_copy(ax.transData, figure, x=10, units="points")
+    for (name, success, look), height in zip(ordered, heights, strict=True):
+        at = right, height - overshoot
+        mark: dict[str, Any] = {"marker": look.marker, "markersize": 5, "color": look.colour, "clip_on": False}
+        ax.plot([at[0]], [at[1]], transform=beside, **mark)
+        _text(ax, f"{name} {100 * success:.0f}%", at, (17, 0), va="center", annotation_clip=False)
 
 
 def _text(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **form: Any) -> None:
@@ -329,14 +336,14 @@ def scatter(points: Sequence[Point], *, label: str, against: str, methods: Seque
         values = [x for _, x, _ in names]
         if min(values) > 0 and max(values) > 30 * min(values):
             ax.set_xscale("log")
-        _names(ax, names, style)
+        _names(ax, names)
         ax.set_xlabel(label)
         ax.set_title(f"points of success above {against}, after training", loc="left", fontsize=10.5, color=MUTED)
         ax.margins(0.12)
         return figure
 
 
-def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[str, Look]) -> None:
+def _names(ax: Axes, points: Sequence[tuple[str, float, float]]) -> None:
     """Each point's name beside it, moved up or down where names would cover each other."""
     bottom, top = ax.get_ylim()
     gap, taken = 0.055 * (top - bottom), []
@@ -346,7 +353,7 @@ def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[
             height += gap / 4
         taken.append((across, height))
         side = across > 0.62
-        form = {"ha": "right" if side else "left", "va": "center", "fontsize": 9, "color": style[name].colour}
+        form = {"ha": "right" if side else "left", "va": "center", "fontsize": 9}
         _text(ax, name, (x, height), (-7 if side else 7, 8), **form)
 
 

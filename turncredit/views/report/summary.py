@@ -9,7 +9,7 @@ import pandas as pd
 
 from turncredit import envs
 from turncredit.audit.collapse import Collapse, collapses
-from turncredit.config.warm_starts import is_start
+from turncredit.config.warm_starts import is_start, start_words
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.errors import UserError
 from turncredit.stats import intervals
@@ -229,16 +229,9 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     """The result in plain words: whether training works, and whether a difference between methods can be shown."""
     if not results.experiment.runs():
         return "No method is trained here."
-    start = results.experiment.start_of(baseline)
-    gain = paired(results, baseline, start)
-    after, before = (at_checkpoint(results, name, "final") for name in (baseline, start))
-    if gain is None or after is None or before is None:
+    sentence = _trained(results, baseline)
+    if sentence is None:
         return f"No result yet: {baseline} has no finished run."
-    change = f"{baseline}, {before.estimate.value:.0%} -> {after.estimate.value:.0%}"
-    if gain.clear:
-        sentence = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
-    else:
-        sentence = f"It is not clear whether training works: {change}, {intervals.points(gain)}."
     compared = [name for name in adjusted.all if name in differences]
     if not compared:
         return f"{sentence} No method is compared with {baseline}."
@@ -250,6 +243,22 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
         return f"{sentence} No difference between methods can be shown with {seeds} seeds."
     best = ", ".join(f"{name} ({100 * differences[name].value:+z.1f} points)" for name in clear)
     return f"{sentence} {best} differ{'s' * (len(clear) == 1)} from {baseline}."
+
+
+def _trained(results: Results, method: str) -> str | None:
+    """Whether training works, by this method; None where it has no finished run."""
+    start = results.experiment.start_of(method)
+    after, before = (at_checkpoint(results, name, "final") for name in (method, start))
+    if after is None:
+        return None
+    gain = paired(results, method, start)
+    if before is None or gain is None:
+        reached = f"{method} reaches {after.estimate.value:.0%}"
+        return f"{reached}; {start_words(start)} is not evaluated in these rounds, so its gain is not known."
+    change = f"{method}, {before.estimate.value:.0%} -> {after.estimate.value:.0%}"
+    if gain.clear:
+        return f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
+    return f"It is not clear whether training works: {change}, {intervals.points(gain)}."
 
 
 def _has_distance(results: Results) -> bool:

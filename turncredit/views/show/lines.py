@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turncredit.data import tables
-from turncredit.stats.rank_correlation import FEWEST, within
+from turncredit.stats.rank_correlation import within
 from turncredit.views.pages.data import extremes, noise_of_largest
 from turncredit.views.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.views.show.read import RolloutCredit, RolloutTables, Row, rollouts_of
@@ -101,21 +101,22 @@ def turn_in_full(rows: Sequence[Row], about: RolloutTables, turn: int) -> Iterat
 
 
 def _agreement(about: RolloutTables) -> Iterator[Text]:
-    """Rank correlation of each credit with the ground truth in this rollout, if at least three turns have it."""
-    turns = sorted(about.truth)
-    if len(turns) < FEWEST or not about.credits:
+    """Rank correlation of each credit with the ground truth in this rollout, as in the fidelity measures.
+
+    None where fewer than three turns have ground truth, or all the same; 0 for a constant credit.
+    """
+    turns, one_rollout = sorted(about.truth), np.zeros(len(about.truth), dtype=np.int64)
+    truth_T = np.array([about.true[turn] for turn in turns])
+    ranks = {}
+    for credit in about.credits:
+        ranked = within(np.array([credit.advantage[turn] for turn in turns]), truth_T, one_rollout, 1)
+        if ranked.scored_R[0]:
+            ranks[credit.method] = float(ranked.rho_R[0])
+    if not ranks:
         return
-    truth = [about.true[turn] for turn in turns]
-    ranks = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
     ranking = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(ranks.items(), key=lambda item: -item[1]))
     yield Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {ranking}")
     yield Text()
-
-
-def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
-    """Spearman's rank correlation as in the fidelity measures; 0 if one side is constant."""
-    one_T = np.zeros(len(truth), dtype=np.int64)
-    return float(within(np.array(credit), np.array(truth), one_T, 1).rho_R[0])
 
 
 def _text(text: str, style: str = "") -> Text:

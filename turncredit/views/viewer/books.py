@@ -107,7 +107,7 @@ def _of_group(path: Path, group: str) -> pa.Table:
         raise UserError(f"{path}: the column 'group_id' is missing")
     column = "group_id" if pa.types.is_string(names.field("group_id").type) else "group_id::VARCHAR"
     with sql_views.open_connection(MEMORY) as connection:
-        query = f"SELECT * FROM read_parquet({sql_views.quoted(str(path))}) WHERE {column} = ?"
+        query = f"SELECT * FROM read_parquet({sql_views.quoted_path(path)}) WHERE {column} = ?"
         return connection.sql(query, params=[group]).to_arrow_table()
 
 

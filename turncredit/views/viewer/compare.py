@@ -126,7 +126,7 @@ def rounds(a: Files, b: Files) -> tuple[list[TaskDifference], int]:
                 "any_value(family) AS family, any_value(goal) AS goal, "
                 "count(DISTINCT (group_id, rollout_id)) AS rollouts, "
                 "count(DISTINCT (group_id, rollout_id)) FILTER (success) AS won "
-                f"FROM read_parquet({sql_views.quoted(str(files.turns))}) GROUP BY task_id",
+                f"FROM read_parquet({sql_views.quoted_path(files.turns)}) GROUP BY task_id",
             )
         rows = _asked(
             connection,
@@ -152,7 +152,7 @@ def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int]) 
     paths = [Path(layout.path("evals", dict(zip(("method", "seed", "round"), one, strict=True)))) for one in (a, b)]
     if not all(path.exists() for path in paths):
         return None
-    parts = [f"read_parquet({sql_views.quoted(str(path))})" for path in paths]
+    parts = [f"read_parquet({sql_views.quoted_path(path)})" for path in paths]
     each = "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won FROM {} GROUP BY task_id"
     with sql_views.open_connection(MEMORY) as connection:
         rows = _asked(

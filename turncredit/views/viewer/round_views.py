@@ -44,7 +44,7 @@ def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyC
         }
         reads = [files.turns]
         connection.execute(
-            f"CREATE VIEW turns AS SELECT * FROM read_parquet({sql_views.quoted(str(files.turns))}, "
+            f"CREATE VIEW turns AS SELECT * FROM read_parquet({sql_views.quoted_path(files.turns)}, "
             "file_row_number = true)"
         )
         for view, given in about.items():
@@ -84,7 +84,7 @@ def _part(path: Path, view: str, name: str) -> str:
     chosen = f"{called}, *" if named and named not in columns else "*"
     if view == "credits" and only_method(path) not in (None, name):  # another table has that method as well
         chosen = f"* REPLACE ({called})"
-    return f"SELECT {chosen} FROM read_parquet({sql_views.quoted(str(path))})"
+    return f"SELECT {chosen} FROM read_parquet({sql_views.quoted_path(path)})"
 
 
 def _rollouts(columns: set[str]) -> str:

@@ -180,7 +180,8 @@ def _admitted(request: web.Request, token: str, cookie: str) -> web.Response | N
 
 
 def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+    # A header may have any bytes, and those that are no UTF-8 come as lone surrogates.
+    return hmac.compare_digest(one.encode(errors="surrogateescape"), other.encode())
 
 
 def hosts_of(host: str) -> frozenset[str]:

@@ -185,7 +185,7 @@ def rows_of(one: Located) -> tuple[list[str], list[list[str]]]:
     tables.metadata(one.path)
     with sql_views.open_connection(MEMORY) as connection:
         try:
-            relation = connection.execute(f"SELECT * FROM read_parquet({sql_views.quoted(str(one.path))}) LIMIT {ROWS}")
+            relation = connection.execute(f"SELECT * FROM read_parquet({sql_views.quoted_path(one.path)}) LIMIT {ROWS}")
             names = [column[0] for column in relation.description]
             return names, [[_text(value) for value in row] for row in relation.fetchall()]
         except duckdb.Error as error:
