@@ -58,6 +58,42 @@ def test_equal_results_after_different_calls_are_different_states(tmp_path: Path
     assert report.warnings == {}
 
 
+def as_verifiers(row: dict[str, Any], number: int) -> dict[str, Any]:
+    """A conversation as an episode of verifiers, which has a node for each message."""
+    nodes = [
+        {"parent": place - 1 if place else None, "message": message, "sampled": message["role"] == "assistant"}
+        for place, message in enumerate(row["messages"])
+    ]
+    trace = {"version": 1, "id": f"t{number}", "nodes": nodes, "rewards": {"solved": row["reward"]}}
+    return {"id": f"e{number}", "task": {"key": "t"}, "group": {"id": "g"}, "traces": [trace]}
+
+
+def as_rllm(row: dict[str, Any], number: int) -> dict[str, Any]:
+    """A conversation as an episode of rLLM, whose steps hold what was asked and answered until then."""
+    steps = [
+        {"observation": None, "action": None, "model_response": message["content"], "reward": 0.0}
+        | {"chat_completions": row["messages"][: place + 1]}
+        for place, message in enumerate(row["messages"])
+        if message["role"] == "assistant"
+    ]
+    trajectory = {"name": "agent", "uid": f"t{number}", "reward": row["reward"], "steps": steps}
+    ids = {"training_step": 1, "task_hash": "t", "episode_id": f"t:{number}", "termination_reason": "env_done"}
+    return {**ids, "trajectories": [trajectory]}
+
+
+@pytest.mark.parametrize("write", [as_verifiers, as_rllm])
+@pytest.mark.parametrize("shows", ["auto", "messages", "calls", "history"])
+def test_calls_of_every_format_are_told_apart_as_in_a_chat(write: Any, shows: str, tmp_path: Path) -> None:
+    path = calling(tmp_path)
+    chats, _ = imported(path, observation=shows)
+    written = [write(json.loads(line), number) for number, line in enumerate(path.read_text().splitlines())]
+    rows, report = imported(files.lines(tmp_path / "other.jsonl", written), observation=shows)
+    names = ("turn", "reward", "observation", "action", "response_text", "next_observation")
+    assert [[row[name] for name in names] for row in rows] == [[chat[name] for name in names] for chat in chats]
+    assert report.skipped == {}
+    assert list(report.warnings) == ([table.ANCHORS] if shows == "messages" else [])
+
+
 def test_equal_histories_are_one_state_whatever_was_thought(tmp_path: Path) -> None:
     path = calling(tmp_path)
     path.write_text(path.read_text().replace('"1.0"', '"0.0"').replace('"content": "", ', '"content": "x", ', 1))

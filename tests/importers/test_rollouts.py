@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.helpers import turncredit
 from tests.importers import files
 from turncredit.bridges import importers
-from turncredit.bridges.importers import table, transcript
+from turncredit.bridges.importers import messages, table, transcript
 from turncredit.bridges.importers.base import NO_REWARD, Options, Report
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -205,6 +205,14 @@ def test_a_reward_that_is_repeated_on_every_turn_is_warned_of_and_may_count_once
 
 def test_rewards_of_turns_that_differ_are_not_warned_of(tmp_path: Path) -> None:
     assert imported(turns(tmp_path, [1.0, 2.0]))[1].warnings == {}
+
+
+def test_a_message_in_which_the_policy_wrote_nothing_is_no_turn_and_noted(tmp_path: Path) -> None:
+    empty = {"role": "assistant", "content": ""}
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1, "messages": [*files.messages(0), empty]}
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", [row]))
+    assert found["reward"].to_pylist() == [0.0, 1.0]
+    assert report.notes == {messages.NOTHING: 1}
 
 
 def test_a_list_of_rewards_has_one_for_each_turn(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class InteractionCache(dict[str, Interaction]):
 def cache(number: int, reward: float | None) -> InteractionCache:
     """Two interactions: an observation, a call, its result, an answer."""
     made = InteractionCache()
-    made["a"] = Interaction([{"role": "user", "content": "Find it."}], [_call(number)])
+    made["a"] = Interaction([{"role": "user", "content": "Find it."}], [_call(number % 2)])
     result = {"role": "tool", "tool_call_id": "c1", "content": f"found {number % 2}"}
     made["b"] = Interaction([result], [{"role": "assistant", "content": "Done."}], reward)
     return made

@@ -21,7 +21,8 @@ from typing import Any
 from turncredit.bridges.conversations import COLUMNS, advantages
 from turncredit.bridges.importers.base import Report, Rollout, Turn
 from turncredit.bridges.importers.message import read_message
-from turncredit.bridges.importers.messages import chain_observations
+from turncredit.bridges.importers.messages import History, chain_observations
+from turncredit.bridges.importers.said import Said
 from turncredit.bridges.spans import method_of
 from turncredit.errors import UserError
 
@@ -41,7 +42,8 @@ def assign_rewards(caches: Sequence[Any], method: str = "gigpo", **params: Any) 
         interactions = list(cache.values())
         if not interactions:
             raise UserError(f"areal: rollout {number} has no interaction")
-        turns = [_turn(interaction, report) for interaction in interactions]
+        history = History("auto")
+        turns = [_turn(interaction, history, report) for interaction in interactions]
         if all(interaction.reward is None for interaction in interactions):
             turns[-1]["reward"] = None
         chain_observations(turns, "")
@@ -51,13 +53,13 @@ def assign_rewards(caches: Sequence[Any], method: str = "gigpo", **params: Any) 
             cache.set_reward(name, advantage)
 
 
-def _turn(interaction: Any, report: Report) -> Turn:
+def _turn(interaction: Any, history: History, report: Report) -> Turn:
     """The turn of an interaction: what came since the one that it continues, and the response."""
-    heard = [read_message(message, report.note).text() for message in interaction.remaining_messages]
-    said = [read_message(message, report.note).response() for message in interaction.output_message_list or []]
-    return {
-        "observation": "\n".join(text for text in heard if text),
-        "response_text": "\n".join(one.whole for one in said),
-        "action": "\n".join(one.action for one in said),
-        "reward": float(interaction.reward or 0.0),
-    }
+    for message in interaction.remaining_messages:
+        history.hear(read_message(message, report.note).text())
+    said = [read_message(message, report.note) for message in interaction.output_message_list or []]
+    whole = Said(ours=True, pieces=[piece for one in said for piece in one.pieces])
+    whole.columns = {"reward": float(interaction.reward or 0.0)}
+    turn = history.turn(whole)
+    assert turn is not None  # it has a column
+    return turn

@@ -19,8 +19,14 @@ from turncredit.credit.parts.compose import Method
 from turncredit.errors import UserError
 
 COLUMNS = (*conversations.COLUMNS, "response_logprobs", "progress", "progress_before")
-#: of a trace: what no method reads, and cannot be written as JSON
-TENSORS = {"nodes": {"__all__": {"routed_experts", "sampling_mask"}}}
+NODE = {"parent", "message", "sampled", "token_ids", "mask", "logprobs"}
+TRACE = dict.fromkeys(("version", "id", "rewards", "info", "is_completed"), True)
+#: of an episode: what is read. Other fields hold tensors that are no JSON, under names that change with the version.
+READ = {
+    "task": True,
+    "group": True,
+    "traces": {"__all__": {**TRACE, "agent": {"name", "trainable"}, "nodes": {"__all__": NODE}}},
+}
 
 
 def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: Any) -> None:
@@ -39,10 +45,8 @@ def assign(episodes: Sequence[Any], method: Method) -> None:
     report = Report(strict=True)
     all_rollouts: list[Rollout] = []
     for episode in episodes:
-        # Arrays of bytes are no JSON, and log-probabilities are rounded there unless one asks.
-        row = episode.model_dump(
-            mode="json", exclude={"traces": {"__all__": TENSORS}}, context={"float_decimals": None}
-        )
+        # Log-probabilities are rounded unless one asks.
+        row = episode.model_dump(mode="json", include=READ, context={"float_decimals": None})
         try:
             read = list(rollouts(f"episode {episode.id}", row, report))
         except Skip as skip:

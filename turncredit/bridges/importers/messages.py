@@ -14,6 +14,7 @@ Message = dict[str, Any]
 Ours = Callable[[Message], bool]
 
 NO_TURN = "no turn: the policy wrote no message"
+NOTHING = "a message in which the policy wrote nothing is no turn"
 NO_CALL = "a tool's result without a call before it"
 NO_RESULT = "a tool call without a result, though the conversation goes on"
 
@@ -46,6 +47,8 @@ def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]
             history.hear(message.text())
         elif turn := history.turn(message):
             turns.append(turn)
+        else:
+            context.report.note(NOTHING)
     if not turns:
         raise Skip(NO_TURN)
     chain_observations(turns, history.observation() if history.heard else "")

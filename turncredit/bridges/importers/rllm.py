@@ -19,6 +19,7 @@ from turncredit.bridges.importers.base import (
     About,
     Context,
     Format,
+    Observation,
     Report,
     Rollout,
     Skip,
@@ -29,8 +30,10 @@ from turncredit.bridges.importers.base import (
     outcome,
     per_record,
 )
-from turncredit.bridges.importers.messages import chain_observations
+from turncredit.bridges.importers.message import read_message
+from turncredit.bridges.importers.messages import History, chain_observations
 from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import Said
 
 
 def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout]:
@@ -45,7 +48,7 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         columns["success"] = data["is_correct"]
     for place, trajectory in enumerate(objects_of(data["trajectories"], "trajectories")):
         try:
-            turns = turns_of(trajectory, context.report)
+            turns = turns_of(trajectory, context.report, context.options.observation)
         except Skip as skip:
             context.report.skip(where, str(skip), skip.detail)
             continue
@@ -55,25 +58,22 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         yield Rollout(group, uid, turns, where, ended, columns)
 
 
-def turns_of(trajectory: Mapping[str, Any], report: Report) -> list[Turn]:
-    """The turns of a trajectory, one for each step. Raises Skip where there is none."""
+def turns_of(trajectory: Mapping[str, Any], report: Report, shows: Observation = "auto") -> list[Turn]:
+    """The turns of a trajectory, one for each step. Raises Skip where there is none.
+
+    shows   what an observation is made of
+    """
     if not trajectory["steps"]:
         raise Skip("no turn: a trajectory without steps")
+    history = History(shows)
     turns: list[Turn] = []
     for step in objects_of(trajectory["steps"], "steps"):
         observation = step.get("observation")
         if observation is None:  # a workflow that keeps the conversation only
             observation = _asked(objects_of(step.get("chat_completions"), "chat_completions"), report)
-        response = flat(step.get("model_response"), report.note)
-        action = flat(step.get("action"), report.note) or response
-        turns.append(
-            {
-                "observation": flat(observation, report.note),
-                "response_text": response or action,
-                "action": action,
-                "_says": action == response,
-            }
-        )
+        history.hear(flat(observation, report.note))
+        said = _said(step, report)
+        turns.append(history.turn(said) or {"observation": history.observation(), "response_text": "", "action": ""})
     chain_observations(turns, "")
     reward = finite_or_none(trajectory.get("reward"))
     if reward is None:
@@ -89,6 +89,18 @@ def turns_of(trajectory: Mapping[str, Any], report: Report) -> list[Turn]:
         if any(own):
             report.note("the rewards of the steps do not sum to the trajectory's, which is on the last turn")
     return turns
+
+
+def _said(step: Mapping[str, Any], report: Report) -> Said:
+    """What the policy wrote in a step; its tool calls are in the conversation alone (`engine/trace_converter.py`)."""
+    messages = objects_of(step.get("chat_completions"), "chat_completions")
+    response, action = (flat(step.get(name), report.note) for name in ("model_response", "action"))
+    if not action and messages and messages[-1].get("role") == "assistant":
+        said = read_message(messages[-1], report.note)
+        if said.calls or not response:
+            return said
+    columns: Turn = {"action": action} if action and action != response else {}
+    return Said(ours=True, pieces=[("text", response or action)], columns=columns)
 
 
 def _asked(messages: list[dict[str, Any]], report: Report) -> str:

@@ -22,6 +22,7 @@ from turncredit.bridges.importers.base import (
     About,
     Context,
     Format,
+    Observation,
     Report,
     Rollout,
     Skip,
@@ -33,7 +34,7 @@ from turncredit.bridges.importers.base import (
     per_record,
 )
 from turncredit.bridges.importers.message import read_message
-from turncredit.bridges.importers.messages import NO_TURN, chain_observations
+from turncredit.bridges.importers.messages import NO_TURN, History, chain_observations
 from turncredit.bridges.importers.said import Note
 
 VERSION = 1
@@ -41,10 +42,12 @@ VERSION = 1
 
 def read(where: str, row: dict[str, Any], context: Context) -> Iterator[Rollout]:
     """The rollouts of an episode: each trainable agent's trace."""
-    yield from rollouts(where, row, context.report)
+    yield from rollouts(where, row, context.report, context.options.observation)
 
 
-def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rollout]:
+def rollouts(
+    where: str, row: Mapping[str, Any], report: Report, observation: Observation = "auto"
+) -> Iterator[Rollout]:
     """The rollouts of an episode. Raises Skip for what is none; a bad trace of it is a skip of the report."""
     if "traces" not in row:
         raise Skip("not an episode of verifiers v1: no 'traces'", ", ".join(list(row)[:6]))
@@ -63,7 +66,7 @@ def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rol
             report.note(f"the agent '{agent}' is not trained, and was left out")
             continue
         try:
-            rollout = _rollout(trace, where, report.note)
+            rollout = _rollout(trace, where, report.note, observation)
         except Skip as skip:
             report.skip(where, str(skip), skip.detail)
             continue
@@ -82,10 +85,10 @@ def _agent(trace: dict[str, Any]) -> tuple[str, bool]:
     return str(agent.get("name", "agent")), bool(agent.get("trainable", True))
 
 
-def _rollout(trace: dict[str, Any], where: str, note: Note) -> Rollout:
+def _rollout(trace: dict[str, Any], where: str, note: Note, observation: Observation) -> Rollout:
     if trace.get("version", VERSION) != VERSION:
         raise Skip(f"a trace of schema version {trace['version']}; this version of turncredit reads {VERSION}")
-    turns = _turns(objects_of(trace["nodes"], "nodes"), note)
+    turns = _turns(objects_of(trace["nodes"], "nodes"), note, History(observation))
     _progress(turns, (trace.get("info") or {}).get("turn_rewards"), note)
     outcome(turns, _reward(dict_of(trace.get("rewards"), "rewards"), note))
     return Rollout("", str(trace["id"]), turns, where, ended=bool(trace.get("is_completed", False)))
@@ -120,7 +123,7 @@ def _reward(rewards: Mapping[str, Any], note: Note) -> float | None:
     return total if given else None
 
 
-def _turns(nodes: list[dict[str, Any]], note: Note) -> list[Turn]:
+def _turns(nodes: list[dict[str, Any]], note: Note, history: History) -> list[Turn]:
     turns: list[Turn] = []
     last: int | None = None
     for number, node in enumerate(nodes):
@@ -142,25 +145,26 @@ def _turns(nodes: list[dict[str, Any]], note: Note) -> list[Turn]:
         logprobs = node.get("logprobs") or []
         if logprobs and len(logprobs) != len(response):
             raise Skip("as many log-probabilities as sampled tokens are needed", f"node {number}")
-        said = read_message(node["message"], note).response()
-        turn: Turn = {
-            "observation": "\n".join(_text(other, note) for other in before),
-            "response_text": said.whole,
-            "action": said.action,
-            "_says": not said.calls,
+        for other in before:
+            history.hear(_text(other, note))
+        said = read_message(node["message"], note)
+        said.columns = {
             "context_reset": above is None,
             "prompt_ids": [*chain.from_iterable(other.get("token_ids") or [] for other in before), *ids[:first]],
             "response_ids": response,
             "response_logprobs": logprobs,
         }
+        turn = history.turn(said)
+        assert turn is not None  # it has columns
         if turns and above is None:
             turns[0]["branched"] = True
         turns.append(turn)
         last = number
     if not turns:
         raise Skip(NO_TURN)
-    answers = [_text(node, note) for node in nodes[(last or 0) + 1 :]]
-    chain_observations(turns, "\n".join(answers))
+    for node in nodes[(last or 0) + 1 :]:
+        history.hear(_text(node, note))
+    chain_observations(turns, history.observation() if history.heard else "")
     return turns
 
 
