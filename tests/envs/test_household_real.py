@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import pytest
 
-from turncredit.envs.household import Settings, make_tasks, open_task, profile
+from turncredit.envs.household import ENVIRONMENT, Settings, make_tasks, open_task, profile
+from turncredit.envs.household.goals import FAMILIES
 from turncredit.envs.household.real import check_data
 from turncredit.errors import UserError
 
@@ -94,6 +96,33 @@ def test_released_games_become_tasks_that_can_be_won(released_games):
         for command in env.oracle():
             step = env.step(command)
         assert step.success
+
+
+def at_one_place(game):
+    """A generated game whose receptacles are all at one place, as several of a released game may be."""
+    data = json.loads(game)
+    declared, stated = data["pddl_problem"].split("(:init")
+    return json.dumps(
+        {**data, "pddl_problem": f"{declared}(:init{re.sub(r'loc_bar_[1-9][0-9]*', 'loc_bar_1', stated)}"}
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_released_game_is_taken_for_longer_than_one_may_be_whose_things_are_at_one_place(family):
+    settings = Settings(families=(family,), distractors=(0, 2))
+    rows = [{**row, "game": at_one_place(row["game"])} for row in make_tasks("train", 40, 0, settings)]
+    shortest = 99
+    for row in rows:
+        env = open_task(row, settings)
+        env.reset()
+        shortest = min(shortest, env.distance())
+    assert ENVIRONMENT.least_actions(real("anywhere", families=(family,))) == {family: shortest}
+
+
+def test_the_shortest_released_games_are_not_shorter_than_the_environment_says(released_games):
+    rows = make_tasks("valid_seen", 35, 0, real(released_games))
+    least = ENVIRONMENT.least_actions(real(released_games))
+    assert all(row["optimal_length"] >= least[row["family"]] for row in rows)
 
 
 def test_more_tasks_than_the_split_has_are_an_error(released_games):

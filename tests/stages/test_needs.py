@@ -404,6 +404,15 @@ def test_the_time_of_a_job_is_three_times_what_its_longest_is_estimated_to_take_
     assert {needs.resource(plan_of(), stage).runtime for stage in policy_stages()} == {60}
 
 
+def test_a_credit_model_holds_the_hidden_states_of_its_own_methods_rollouts():
+    plans = [
+        plan_of(methods=["mine"], define={"mine": {"base": "has_turnrd", **own}})
+        for own in ({}, {"rollout": {"group_size": 16}})
+    ]
+    held, more = (needs.need(plan, "credit_model").host for plan in plans)
+    assert more / held == 16 / plans[0].experiment.rollout.group_size
+
+
 @pytest.mark.parametrize(
     ("own", "rollouts"),
     [

@@ -19,7 +19,7 @@ from turncredit.config import LoraConfig
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.sampling import Request
-from turncredit.training.sequences import token_logprobs
+from turncredit.training.sequences import token_distributions, token_logprobs
 
 #: hidden_size / num_attention_heads is 8
 HEAD_DIM = {"qwen3": 16, "llama": 8}
@@ -71,6 +71,48 @@ def test_log_probabilities_are_those_of_the_librarys_logits(policy):
     with torch.no_grad():
         every = torch.log_softmax(plain(ids).logits[:, :-1], -1).gather(2, ids[:, 1:, None])[..., 0]
     torch.testing.assert_close(computed(model), every[learned[:, 1:]], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("granite", {"logits_scaling": 8.0}),
+        (
+            "minicpm3",
+            {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
+        ),
+        ("hyperclovax", {"logits_scaling": 0.125}),
+        ("cohere", {"logit_scale": 0.0625}),
+        ("falcon_h1", {"lm_head_multiplier": 0.1, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8}),
+        ("gemma2", {"final_logit_softcapping": 3.0, "head_dim": 8}),
+        ("gemma3_text", {"final_logit_softcapping": 3.0, "head_dim": 8}),
+        ("recurrent_gemma", {"logits_soft_cap": 3.0, "lru_width": 32, "block_types": ["attention"]}),
+    ],
+)
+def test_logits_that_a_model_scales_or_caps_are_scaled_and_capped_in_training(kind, settings):
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        **settings,
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids, learned = batch()
+    with torch.no_grad():
+        every = torch.log_softmax(model(ids).logits[:, :-1].float() / 0.7, -1).gather(2, ids[:, 1:, None])[..., 0]
+        whole, in_parts = (token_distributions(model, ids, learned, 0.7, at_once=number)[0] for number in (10**9, 1))
+    torch.testing.assert_close(whole, every[learned[:, 1:]], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(in_parts, whole, atol=1e-4, rtol=1e-4)
 
 
 def test_what_the_engine_records_is_what_training_computes(policy):

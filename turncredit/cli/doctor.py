@@ -246,8 +246,8 @@ def miniature(experiment: Experiment) -> dict[str, Any]:
         name: {section: own[section] for section in own if getattr(entry, section)}
         for name, entry in experiment.define.items()
     }
-    whole = experiment.model_dump(mode="json")
-    if "expert" in envs.load(experiment.env.name).capabilities:
+    whole, env = experiment.model_dump(mode="json"), experiment.env.chosen()
+    if "expert" in envs.load(env.name).with_settings(env.settings).capabilities:
         small["policy"] = _tiny_model(experiment)
         whole["policy"].pop("chat_template", None)
     return merge(whole, small)

@@ -9,6 +9,7 @@ layers are used on a GPU.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +38,27 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
                 hidden, attention_mask=None, position_ids=position, position_embeddings=turning, use_cache=False
             )
     return body.norm(_last_layer(body.layers[-1], hidden, turning, wanted))
+
+
+def logits_of(head: torch.nn.Module, states: torch.Tensor, config: Any) -> torch.Tensor:
+    """The model's logits (M, V), in float32, of states (M, D) after the final norm; `head` is its output embedding.
+
+    Some models scale or cap what their head gives, and sample from that: Granite and MiniCPM3 (divided by the number),
+    Cohere, Falcon-H1 and HyperCLOVA X (multiplied), Gemma 2 and 4, NanoChat and RecurrentGemma (capped).
+    """
+    text = config.get_text_config()
+    logits = head(states).float()
+    kind = text.model_type
+    if kind.startswith("granite") or kind == "minicpm3":
+        return logits / text.logits_scaling
+    if kind == "hyperclovax":
+        return logits * text.logits_scaling
+    if kind.startswith("cohere"):
+        return logits * text.logit_scale
+    if kind == "falcon_h1":
+        return logits * text.lm_head_multiplier
+    cap = getattr(text, "logits_soft_cap" if kind == "recurrent_gemma" else "final_logit_softcapping", None)
+    return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def _is_plain_qwen2(body: torch.nn.Module) -> bool:

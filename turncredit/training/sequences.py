@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from turncredit.agents import Prompt
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.policy.fsdp import FsdpModel
-from turncredit.policy.states import states_at
+from turncredit.policy.states import logits_of, states_at
 
 #: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
 LOGITS_AT_ONCE = 2**26
@@ -190,9 +190,9 @@ def token_distributions(
     states, chosen = states_at(model, ids, predicts), ids[:, 1:][learned[:, 1:]]
     rows = max(1, at_once // head.weight.shape[0])
     if len(chosen) <= rows:
-        return _distributions(states, chosen, head, temperature, entropy)
+        return _distributions(states, chosen, head, inner.config, temperature, entropy)
     parts = [
-        checkpoint(_distributions, *part, head, temperature, entropy, use_reentrant=False)
+        checkpoint(_distributions, *part, head, inner.config, temperature, entropy, use_reentrant=False)
         for part in zip(states.split(rows), chosen.split(rows), strict=True)
     ]
     logprobs, entropies = zip(*parts, strict=True)
@@ -200,10 +200,15 @@ def token_distributions(
 
 
 def _distributions(
-    states: torch.Tensor, chosen: torch.Tensor, head: torch.nn.Module, temperature: float, entropy: Entropy | None
+    states: torch.Tensor,
+    chosen: torch.Tensor,
+    head: torch.nn.Module,
+    config: Any,
+    temperature: float,
+    entropy: Entropy | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities (M,) of the chosen tokens after `states` (M, D), and the entropies (M,) if wanted."""
-    logits = head(states).float()
+    logits = logits_of(head, states, config)
     if temperature != 1.0:
         logits = logits / temperature
     all_logprobs = torch.log_softmax(logits, dim=-1)

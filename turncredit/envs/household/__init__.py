@@ -44,6 +44,13 @@ def _conda(settings: Settings) -> str | None:
 
 #: Of each family, with everything at hand: go, take, go, put; in between the tool, and twice for two objects.
 _LEAST = {"pick": 4, "look": 3, "clean": 5, "heat": 6, "cool": 6, "pick2": 8}
+#: In released games several receptacles may be at one place: go, take, put.
+_LEAST_RELEASED = {"pick": 3, "look": 3, "clean": 4, "heat": 4, "cool": 4, "pick2": 5}
+
+
+def _least_actions(settings: Settings) -> dict[str, int]:
+    least = _LEAST if settings.source == "generated" else _LEAST_RELEASED
+    return {family: least[family] for family in settings.families}
 
 
 def lengths(settings: Settings) -> Lengths:
@@ -62,7 +69,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=NativeEnv,
     make_tasks=make_tasks,
-    least_actions=lambda settings: {family: _LEAST[family] for family in settings.families},
+    least_actions=_least_actions,
     check_installed=check_data,
     expert=Expert,
     expert_columns=COLUMNS,

@@ -196,11 +196,15 @@ def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:
 
 
 def _hidden_states(plan: Plan, model: Shapes) -> float:
-    """Bytes of the hidden states that a learned credit model reads, as float32 with one copy."""
+    """Bytes of the most hidden states that a learned credit model reads, as float32 with one copy."""
     experiment = plan.experiment
-    learned = [name for name in plan.experiment.trained() if plan.learns(name)]
-    rounds = max((len(replay_rounds(plan.model(name)[0], experiment.rounds)) for name in learned), default=1)
-    return 8.0 * round_turns(experiment, model) * model.hidden * max(1, rounds)
+    turns = [
+        round_turns(experiment.model_copy(update={"rollout": experiment.section_for(name, "rollout")}), model)
+        * max(1, len(replay_rounds(plan.model(name)[0], experiment.rounds)))
+        for name in experiment.trained()
+        if plan.learns(name)
+    ]
+    return 8.0 * max(turns, default=round_turns(experiment, model)) * model.hidden
 
 
 def _of_judge(experiment: Experiment) -> Need:
