@@ -84,7 +84,6 @@ KNOWLEDGE = {
 SETTINGS = {
     "household 1": "household: first SFT policy",
     "household 2": "second SFT policy",
-    "household 3": "third, four seeds",
 }
 #: Points of success; an interval that goes on beyond them ends in an arrow.
 LEFT, RIGHT = -31.0, 21.0

@@ -194,6 +194,7 @@ methods: [mine], define: {mine: {base: carl, params: {turn_term: triage}}} -> re
 define: {flat_grpo: {base: rloo}} -> define.flat_grpo: 'flat_grpo' is a built-in method
 define: {rloo: {credit: mine.py}} -> define.rloo: 'rloo' is a built-in
 define: {my-own: {base: rloo}} -> define.my-own: a method's name must begin with a letter
+define: {shared: {base: rloo}} -> define.shared: costs outside the runs have this name; rename the method
 define: {2nd: {base: rloo}} -> define.2nd: a method's name
 define: {méthode: {base: rloo}} -> define.méthode: a method's name
 define: {m: {}} -> define.m: give either base (a built-in method) or credit

@@ -93,7 +93,7 @@ def turn_value(rows: Rows) -> list[float]:
 
 
 def turn_value_calibrated(rows: Rows, *, spread=2.0) -> list[float]:
-    best = max([row["value"] for row in rows] + [returns(rows, own) for own, _ in own_and_peers(rows)])
+    best = max([1.0, *(row["value"] for row in rows), *(returns(rows, own) for own, _ in own_and_peers(rows))])
 
     def logit(row: dict) -> float:
         share = min(max(row["value"] / best, 0.01), 0.99)
@@ -209,7 +209,7 @@ def gigpo_similar(rows: Rows) -> list[float]:
         firsts: list[str] = []
         for place in (p for places in members for p in places):
             text = rows[place]["observation"]
-            like = (k for k, first in enumerate(firsts) if SequenceMatcher(None, first, text).ratio() >= 0.95)
+            like = (k for k, first in enumerate(firsts) if SequenceMatcher(None, text, first).ratio() >= 0.95)
             number = next(like, len(firsts))
             if number == len(firsts):
                 firsts.append(text)

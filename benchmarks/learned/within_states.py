@@ -115,7 +115,8 @@ def main(
         cells = []
         for name in MEASURES:
             mean = mean_of_seeds(seeds[name].to_numpy(), 1, 1)
-            cells.append(f"{mean.value:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})")
+            interval = "" if np.isnan(mean.low) else f" ({mean.low:+.2f} to {mean.high:+.2f})"
+            cells.append(f"{mean.value:+.2f}{interval}")
         print(f"| `{method}` | {' | '.join(cells)} |")
     print("\n| scored rollouts | between actions, of the true Q |\n|---|---:|")
     for name, share in true_shares().items():

@@ -322,7 +322,7 @@ def test_a_damaged_input_ends_a_job_of_rounds_with_one_line(results, capfd):
     plan = planned(results)
     damaged = Path(plan.sft_policy(JobKeys(method="gigpo"))) / "provenance.json"
     damaged.write_text("{")
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="^1$"):
         fused.run_rounds(plan, "gigpo", 0, ROUNDS)
     (line,) = set(capfd.readouterr().err.splitlines())
     assert f"{damaged}: not readable; `turncredit check --repair` removes what must be made again" in line

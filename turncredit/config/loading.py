@@ -20,6 +20,10 @@ from turncredit.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
+#: Who pays for jobs outside the runs, beside the methods' names: work shared by all runs; ground truth and comparisons
+#: with it, which no run needs.
+SHARED, AUDIT = "shared", "audit"
+
 
 def from_mapping(
     data: Mapping[str, Any], where: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None
@@ -44,6 +48,8 @@ def from_mapping(
                     f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are reserved for warm starts; "
                     "rename the method"
                 )
+            if name in (SHARED, AUDIT):
+                raise UserError(f"{where}: define.{name}: costs outside the runs have this name; rename the method")
             for section in get_args(Section):
                 if getattr(entry, section):
                     _checked_override(experiment, name, section, where)

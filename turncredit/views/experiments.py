@@ -18,14 +18,11 @@ from turncredit.config.layout import (
     of_sft,
     sampled_by,
 )
+from turncredit.config.loading import AUDIT, SHARED
 from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.configured import continuations_of, forks_of
 from turncredit.errors import UserError
-
-#: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
-#: needs.
-SHARED, AUDIT = "shared", "audit"
 
 
 def experiment_folders(results: str | Path, *, or_cache: bool = False) -> list[Path]:

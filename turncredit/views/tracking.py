@@ -20,9 +20,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout, round_name, sampled_by
+from turncredit.config.loading import AUDIT, SHARED
 from turncredit.config.warm_starts import SFT
 from turncredit.errors import UserError
-from turncredit.views.experiments import AUDIT, SHARED, paid_by, played_for, run_rounds
+from turncredit.views.experiments import paid_by, played_for, run_rounds
 from turncredit.views.redact import redacted
 from turncredit.views.sql_views import read_metrics, stage_numbers
 

@@ -1,7 +1,7 @@
 """What a score is worth: its numbers against the gains over flat GRPO that were measured in training.
 
 `gains.csv` holds the gains in points of success with their 95% intervals, for methods with the built-in settings. They
-are those of the tables in benchmarks/methods/RESULTS.md (household from three SFT policies) and
+are those of the tables in benchmarks/methods/RESULTS.md (household from two SFT policies) and
 benchmarks/worlds/RESULTS.md; what is withdrawn there is not here.
 """
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turncredit.config.layout import shell_pattern
+from turncredit.config.loading import AUDIT, SHARED
 from turncredit.config.stages import stages
 from turncredit.config.warm_starts import is_start
 from turncredit.views.collect import Results
-from turncredit.views.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
+from turncredit.views.experiments import PLAYED_FOR, played_for
 from turncredit.views.report.grid import Column, Grid, Number, computed
 from turncredit.views.sql_views import quoted
 

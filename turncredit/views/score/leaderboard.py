@@ -24,7 +24,7 @@ COLUMNS = {
     "noise": "rollouts needed for the same signal, as a multiple of flat GRPO's",
     "going on": "deviations paid for going on where it changes nothing; right is 0",
     "paid": "the same where turns are paid before the end",
-    "gains": "over flat GRPO in training, in points of success; household from up to three SFT policies",
+    "gains": "over flat GRPO in training, in points of success; household from up to two SFT policies",
 }
 #: Headings of `recorded_cells`, in its order, and what each says.
 RECORDED = {
