@@ -16,7 +16,7 @@ from tests import tiny
 from turncredit.config import merge
 from turncredit.config.stages import stages
 from turncredit.data import tables
-from turncredit.pipeline import blocks, loop
+from turncredit.pipeline import blocks, failures, loop
 from turncredit.pipeline import rounds as fused
 from turncredit.pipeline.all_jobs import made_paths, read_paths
 from turncredit.pipeline.job import JobKeys, Store
@@ -322,8 +322,9 @@ def test_a_damaged_input_ends_a_job_of_rounds_with_one_line(results, capfd):
     plan = planned(results)
     damaged = Path(plan.sft_policy(JobKeys(method="gigpo"))) / "provenance.json"
     damaged.write_text("{")
-    with pytest.raises(SystemExit, match="^1$"):
+    with pytest.raises(SystemExit) as ended:
         fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    assert ended.value.code == failures.USER_ERROR
     (line,) = set(capfd.readouterr().err.splitlines())
     assert f"{damaged}: not readable; `turncredit check --repair` removes what must be made again" in line
 
