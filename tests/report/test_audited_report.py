@@ -406,7 +406,8 @@ def test_a_paper_that_reports_its_best_checkpoint_has_ours_unfolded_below_the_he
     assert [table.closed for table in tables.values()] == [False, True, False]
     for method in methods:
         for table in tables.values():
-            assert table.rows[method]["success"].interval, (method, table.name)
+            number = table.rows[method]["success"]
+            assert number.interval or "the seeds agree" in number.note, (method, table.name)
     assert len({table.rows["sft"]["success"].value for table in tables.values()}) == 1
 
 

@@ -9,6 +9,7 @@ from turncredit.stats.rank_correlation import auc, mean_correlation, ranks, spea
 from turncredit.views.pages.agreement import agreement
 from turncredit.views.pages.data import Book, Credit, Truth
 from turncredit.views.show import lines
+from turncredit.views.show.read import RolloutCredit, RolloutTables
 
 #: the two in the middle are equal but for rounding, as shares of continuations are
 TRUTH = [0.0, 0.3 - 0.2, 0.2 - 0.1, 0.9]
@@ -49,7 +50,9 @@ def test_a_table_a_page_and_the_terminal_rank_turns_alike_that_differ_by_roundin
     book = Book(Turns(keys), {"m": credit}, truth, {}, {}, {}, {})
     assert within(np.array(CREDIT), np.array(TRUTH), np.zeros(4, dtype=np.int64), 1).rho_R == pytest.approx(wanted)
     assert agreement(book, "m", 0).rank == pytest.approx(wanted)
-    assert lines._rank(TRUTH, CREDIT) == pytest.approx(wanted)
+    branches = {turn: {"advantage_true": value} for turn, value in enumerate(TRUTH)}
+    said, _ = lines._agreement(RolloutTables([RolloutCredit("m", dict(enumerate(CREDIT)), {}, 1.0)], [], branches))
+    assert said.plain.endswith(f"m {wanted:+.2f}")
 
 
 @pytest.mark.parametrize("other", [1.0, 1e-9, 1e13])
