@@ -51,7 +51,7 @@ STYLE = {
 }
 #: What a method needs beside the rollouts and their rewards -> the methods of the figure. Variants are left out.
 KNOWLEDGE = {
-    "a judge that knows the task": ("has_judge", "triage"),
+    "a judge that knows the task": ("has_judge", "triage", "adca_grpo"),
     "a value learned from outcomes": (
         "turn_value_calibrated",
         "turn_value",
@@ -76,6 +76,7 @@ KNOWLEDGE = {
         "turn_loo",
         "rloo",
         "rebn",
+        "proxmo",
         "graphgpo",
     ),
     "progress that the environment measures": ("has_progressive", "mt_grpo_unbiased_progress", "turn_credit"),
@@ -83,7 +84,7 @@ KNOWLEDGE = {
 }
 SETTINGS = {
     "household 1": "household: first SFT policy",
-    "household 2": "second SFT policy",
+    "household 2": "second, four or eight seeds",
 }
 #: Points of success; an interval that goes on beyond them ends in an arrow.
 LEFT, RIGHT = -31.0, 21.0
