@@ -19,10 +19,10 @@ from turncredit.bridges.importers.base import (
     About,
     Context,
     Format,
-    Part,
     Record,
     Rollout,
     Skip,
+    Together,
     dict_of,
     each,
     finite,
@@ -45,16 +45,12 @@ APART = "spans of a rollout that do not stand together: sort the lines by rollou
 def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file."""
     report = context.report
-    read_before: set[str] = set()
-    apart: set[str] = set()
+    together = Together(APART)
 
     def spans(where: str, run: list[dict[str, Any]]) -> Iterator[Rollout]:
         rollout_id = _rollout_id(run[0])
         needed_id(run[0].get("rollout_id"), "rollout_id")
-        if rollout_id in read_before:
-            apart.add(rollout_id)
-            raise Skip(APART, rollout_id)
-        read_before.add(rollout_id)
+        together.begin(rollout_id)
         ordered = sorted(run, key=lambda span: finite(span.get("sequence_id") or 0, "sequence_id"))
         said: list[Said] = []
         rewards: list[list[float]] = []
@@ -79,17 +75,13 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
         report.note(BY_PROMPT)
         yield Rollout(short_hash(turns[0]["observation"]), rollout_id, turns, where, None, record=run[0])
 
-    def part_of(run: list[dict[str, Any]]) -> Part | None:
-        rollout_id = _rollout_id(run[0])
-        return Part(rollout_id) if rollout_id in apart else None
-
     def rollouts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for _, run in groupby(records, lambda record: _key(record[1])):
             rows = list(run)
             report.records += len(rows) - 1
             yield rows[0][0], [span for _, span in rows]
 
-    yield from each(rollouts(), report, spans, part_of)
+    yield from each(rollouts(), report, spans, lambda run: together.part(_rollout_id(run[0])))
 
 
 def _rollout_id(span: Mapping[str, Any]) -> str:

@@ -325,6 +325,26 @@ def each(
                 report.incomplete_ids.add((part.group_id, part.rollout_id))
 
 
+class Together:
+    """Rollouts whose records stand together in a file: one that begins again is left out, with what was read of it."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._begun: set[str] = set()
+        self._apart: set[str] = set()
+
+    def begin(self, rollout_id: str) -> None:
+        """Begin a rollout. Raises Skip, with the reason, where it was begun before."""
+        if rollout_id in self._begun:
+            self._apart.add(rollout_id)
+            raise Skip(self._reason, rollout_id)
+        self._begun.add(rollout_id)
+
+    def part(self, rollout_id: str | None) -> Part | None:
+        """The part that records of this rollout are, where it began again; None: they are the whole (`each`)."""
+        return Part(rollout_id) if rollout_id in self._apart else None
+
+
 #: what a value of JSON is called, by its type in Python
 KINDS = {"list": "a list", "dict": "an object", "str": "text", "int": "a number", "float": "a number"} | {
     "bool": "true or false",

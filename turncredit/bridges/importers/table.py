@@ -253,7 +253,7 @@ class Ledger:
         """
         seen = self._parts.get((rollout.group_id, rollout.rollout_id))
         hashes = {} if seen is None else seen.hashes
-        return all(hashes.get(_number(turn)) == _hash(turn, rollout) for turn in rollout.turns)
+        return all(_number(turn) in hashes and hashes[_number(turn)] == _hash(turn, rollout) for turn in rollout.turns)
 
     def _part(self, rollout: Rollout) -> str | None:
         key = (rollout.group_id, rollout.rollout_id)

@@ -18,10 +18,9 @@ from turncredit.bridges.importers.base import (
     About,
     Context,
     Format,
-    Part,
     Record,
     Rollout,
-    Skip,
+    Together,
     each,
     id_of,
     outcome,
@@ -43,15 +42,11 @@ APART = "a session whose messages do not stand in a row: sort the lines by sessi
 def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
     """The rollouts of a file."""
     report = context.report
-    read_before: set[str] = set()
-    apart: set[str] = set()
+    together = Together(APART)
 
     def session(where: str, messages: list[dict[str, Any]]) -> Iterator[Rollout]:
         name = _session(messages[0]) or place_of(where.rpartition(":")[0], context)
-        if name in read_before:
-            apart.add(name)
-            raise Skip(APART, name)
-        read_before.add(name)
+        together.begin(name)
         own = [message for message in messages if message.get("isSidechain") is not True]
         for _ in range(len(messages) - len(own) if own else 0):
             report.note(SIDECHAIN)
@@ -60,17 +55,13 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
         report.note(BY_PROMPT)
         yield Rollout(short_hash(turns[0]["observation"]), name, turns, where, None, record=messages[0])
 
-    def part_of(messages: list[dict[str, Any]]) -> Part | None:
-        name = _session(messages[0])
-        return Part(name) if name in apart else None
-
     def sessions() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for _, run in groupby(_messages(records, context), lambda message: message[0]):
             rows = [record for _, record in run]
             report.records += len(rows) - 1
             yield rows[0][0], [record for _, record in rows]
 
-    yield from each(sessions(), report, session, part_of)
+    yield from each(sessions(), report, session, lambda messages: together.part(_session(messages[0])))
 
 
 def _messages(records: Iterable[Record], context: Context) -> Iterator[tuple[str | None, Record]]:
