@@ -1,8 +1,7 @@
-"""Which measure of a method's credit predicts its gain? Over the methods of one experiment, all of them.
+"""Which measure of a method's credit predicts its gain? Over all methods of one experiment.
 
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
 python -m benchmarks.methods.predictors results/methods_recorded
-
 """
 
 from __future__ import annotations
