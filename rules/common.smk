@@ -23,6 +23,8 @@ gc.disable()
 atexit.register(gc.freeze)
 
 machine.name_the_user()
+if workflow.is_main_process and (line := machine.state_mistake()) is not None:
+    sys.exit(f"turncredit: {line}")
 
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None
