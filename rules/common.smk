@@ -194,8 +194,9 @@ def memory(wanted, name):
             name,
             dict(wildcards.items()),
             attempt,
-            run_id(),
             str(PLAN.layout.root),
+            since=BEGAN,
+            on_slurm=run_id() is not None,
             known=run_id() is not None or not STORED,
         )
 
