@@ -50,8 +50,8 @@ def _not_yours(folder: Path) -> str:
     except (KeyError, OSError):
         owner = "another user"
     return (
-        f"{folder.absolute()}: it belongs to {owner}, and Snakemake cannot write its state there; run in a folder of "
-        "your own, or share it (a group that may write, umask 002)"
+        f"{folder.absolute()}: Snakemake cannot write its state there (it belongs to {owner}); run in a folder of your "
+        "own, or share it (a group that may write, umask 002)"
     )
 
 

@@ -105,9 +105,10 @@ class TimeLimit:
         if self._ends is not None and self._took:
             left = self._ends - begun
             if left < SPARE + (0.0 if stage == STOPS_ITSELF else took):
+                before = f", which took {took:.0f} s in an earlier round" if took else ""
                 raise OutOfTime(
-                    f"stopped before the job's time limit: {left:.0f} s are left for {stage}, which took {took:.0f} s "
-                    "in an earlier round; another attempt goes on from there"
+                    f"stopped before the job's time limit: {left:.0f} s are left for {stage}{before}; another attempt "
+                    "goes on from there"
                 )
         yield
         self._took[stage] = max(took, self._now() - begun)
