@@ -30,7 +30,7 @@ ARGUMENTS = ("--profile", "slurm", *tiny.ARGUMENTS, "--latency-wait", "5", "--co
 #: tables by their names, or by their folder's: a method's credits are credits/<method>.parquet
 COMPARED = ("turns", "credits", "updates", "evals")
 #: Two jobs that wait for no other.
-GAMES = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "eval")]
+GAMES = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "demos")]
 #: the turns of round 1 and of round 2 of two runs; two credits, updates and evaluations of each run; the SFT policy's
 NUMBER = 3 + 3 * 4 + 2
 
