@@ -174,8 +174,10 @@ def _measured(method: str) -> list[str]:
 
 
 def _pays(paid: Measured) -> str:
-    if abs(paid.value) < SMALL or abs(paid.value) < CLEAR * paid.error:
+    if abs(paid.value) < SMALL:
         return "hardly paid or charged"
+    if abs(paid.value) < CLEAR * paid.error:
+        return "not shown to be paid or charged"
     return "rewarded by itself" if paid.value > 0 else "punished by itself"
 
 
