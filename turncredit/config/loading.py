@@ -199,10 +199,10 @@ _BRANCH = re.compile(r"(str|int|literal\[.*\]|tuple\[.*\])$")
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"] if not _BRANCH.match(str(part))]
-    key = (prefix + ".".join(path)).rstrip(".")
-    others = [".".join(map(str, one["loc"])) for one in error.errors(include_url=False)[1:]]
+    errors = error.errors(include_url=False)
+    paths = [[str(part) for part in one["loc"] if not _BRANCH.match(str(part))] for one in errors]
+    key, *others = dict.fromkeys((prefix + ".".join(path)).rstrip(".") for path in paths)
+    first, path = errors[0], paths[0]
     tail = f" (also wrong: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''})" if others else ""
     if first["type"] == "extra_forbidden" and "." in path[-1]:
         block, _, rest = path[-1].partition(".")
