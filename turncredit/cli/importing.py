@@ -34,7 +34,7 @@ def import_(
     ] = None,
     join: Annotated[
         str | None,
-        typer.Option(metavar="FIELD", help="Records are single calls of a model: the field that tells their rollout."),
+        typer.Option(metavar="FIELD", help="Records are single model calls: the field that those of a rollout share."),
     ] = None,
     rewards: Annotated[Path | None, typer.Option(help="A file with rollout_id (or task_id) and reward.")] = None,
     observation: Annotated[
@@ -53,7 +53,7 @@ def import_(
         bool, typer.Option("--reward-once", help="Count a reward that every turn repeats once, for the rollout.")
     ] = False,
     look: Annotated[bool, typer.Option("--look", help="Show the structure and three turns; write nothing.")] = False,
-    strict: Annotated[bool, typer.Option(help="Stop with an error at the first record that would be skipped.")] = False,
+    strict: Annotated[bool, typer.Option(help="Stop with an error at the first skip or flaw.")] = False,
     allow_skips: Annotated[
         bool, typer.Option("--allow-skips", help="Write the table even if more is skipped than read.")
     ] = False,

@@ -142,7 +142,7 @@ def decisive(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this .csv file.")] = None,
 ) -> None:
-    """Compare the turns that judges, methods and simple rules hold decisive with those that people do.
+    """Compare the turns that judges, methods and simple rules call decisive with those that people named.
 
     A judge's turn is the answer to --ask decisive_step, or the turn with the lowest score; a method's is the one with
     the lowest advantage. Turns with the same value count with equal shares.

@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("turncredit.cli.doctor:doctor", "Check that an experiment's jobs can run, here and on a cluster."),
     "status": ("turncredit.cli.status:status", "Show which rounds and jobs are done, running, queued or failed."),
     "init": ("turncredit.cli.init:init", "Create a folder in which to run experiments with the installed package."),
-    "import": ("turncredit.cli.importing:import_", "Import rollouts of any agent or trainer as a table of turns."),
+    "import": ("turncredit.cli.importing:import_", "Import logs of agents and trainers, or any JSON, as turns."),
     "export": ("turncredit.cli.exporting:export", "Export turns and credit: ATIF, chats, verifiers, Hugging Face."),
     "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),

@@ -131,7 +131,7 @@ class AgentConfig(_SettingsByName):
     name: str = Field(
         "transcript",
         min_length=1,
-        description="transcript, window, react, reflexion, hipif, verl_agent, an installed agent, or path.py",
+        description="a built-in agent (docs/agents.md), an installed one, or a path: my_agent.py",
     )
     max_response_tokens: int = Field(16, ge=2)
 
