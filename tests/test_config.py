@@ -95,6 +95,9 @@ def test_a_mistake_is_said_to_be_in_the_last_file_that_sets_the_key(tmp_path):
     (tmp_path / "c.yaml").write_text("metods: [x]")
     with pytest.raises(UserError, match=rf"^{tmp_path / 'c.yaml'}: unknown key 'metods'"):
         config.load([files[0], files[2]])
+    (tmp_path / "c.yaml").write_text("update: {learning_rate: 1}\nrollot: {tasks: 4}")
+    with pytest.raises(UserError, match=r"'update.learning_rate'; choose one of .*, lr, .* \(also wrong: rollot\)$"):
+        config.load([files[0], files[2]])
 
 
 def test_a_mistake_of_several_keys_is_said_to_be_in_all_files_and_never_in_a_sweep_that_is_not_there(tmp_path):

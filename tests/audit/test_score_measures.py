@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turncredit.audit.score.blocks import Measured
 from turncredit.audit.score.groups import draw, enumerate_groups
 from turncredit.audit.score.identification import identification
 from turncredit.audit.score.running import advantages
@@ -16,6 +17,7 @@ from turncredit.audit.score.validity import going_on, gradients, validity
 from turncredit.audit.score.worlds import WORLDS, process
 from turncredit.credit import METHODS, resolve
 from turncredit.data.turns import Turns, cell_stats
+from turncredit.views.score import words
 
 DECISIVE = [name for name in WORLDS if process(name).gradient_D.any()]
 
@@ -170,3 +172,16 @@ def test_discounted_step_returns_charge_going_on_and_the_rollouts_return_does_no
     assert max(paid["gigpo"], paid["hgpo"], paid["step_grpo"]) < -0.05
     undiscounted = resolve({"base": "gigpo", "params": {"gamma": 1.0}})
     assert going_on(groups, advantages(undiscounted, groups)).value == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (0.04, 0.001, "hardly paid or charged"),
+        (0.2, 0.15, "not shown to be paid or charged"),
+        (0.2, 0.01, "rewarded by itself"),
+        (-0.2, 0.0, "punished by itself"),
+    ],
+)
+def test_the_card_says_that_going_on_is_paid_only_if_it_is_clear(value: float, error: float, says: str) -> None:
+    assert words._pays(Measured(value, error)) == says

@@ -157,6 +157,11 @@ def test_a_path_is_refused_with_how_to_read_it() -> None:
         credit("a.parquet", "gigpo")
 
 
+def test_a_list_of_rows_is_refused_with_how_to_make_columns_of_it() -> None:
+    with pytest.raises(UserError, match=r"a list of rows is not a table of columns; give .* pandas.DataFrame\(rows\)"):
+        credit([{"group_id": "a", "rollout_id": "x", "turn": 0, "reward": 1.0}], "gigpo")
+
+
 @pytest.mark.parametrize("method", ["scpo", "mgr_no_critic"])
 def test_which_rollouts_succeeded_is_not_guessed_from_graded_returns(method: str, made: Any) -> None:
     table = made[0].drop_columns("success")

@@ -23,6 +23,7 @@ from turncredit.stats import intervals
 from turncredit.views import sql, sql_views
 from turncredit.views.collect import collect
 from turncredit.views.experiments import RunRound, paid_by, played_for
+from turncredit.views.sql_columns import MEANINGS, meaning
 
 
 def rows(query, results):
@@ -150,8 +151,20 @@ def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
 
 
 @pytest.mark.parametrize("view", sorted(sql_views.VIEWS))
-def test_every_view_can_be_described(view, finished):
-    assert sql.answer(f"DESCRIBE {view}", finished).num_rows > 0
+def test_every_column_of_every_view_is_described_with_its_meaning(view, finished):
+    described = rows(f"DESCRIBE {view};", finished)
+    assert list(described[0]) == ["column_name", "column_type", "meaning"]
+    assert [one["column_name"] for one in described] == sql.answer(f"SELECT * FROM {view}", finished).column_names
+    assert [one["column_name"] for one in described if not 0 < len(one["meaning"]) <= 80] == []  # wide as a cell
+
+
+def test_every_column_of_a_schema_has_a_meaning_and_no_meaning_is_left_over():
+    columns = {name: tables.schema(name).names for name in (*sql_views.TABLES, sql_views.CACHE)}
+    assert [(view, one) for view, names in columns.items() for one in names if not meaning(view, one)] == []
+    known = {one for names in columns.values() for one in names} | {*sql_views.PROVENANCE_SCHEMA.names}
+    computed = {"turn_id", "paid_by", "rollouts", "successes"}
+    beyond_the_schema = {"trained", "log_ratio", "log_ratio_max", "advantage_first_half", "advantage_second_half"}
+    assert set(MEANINGS) - known == computed | beyond_the_schema
 
 
 @pytest.mark.parametrize("query", ["show tables", "SHOW ALL TABLES;"])

@@ -144,6 +144,8 @@ def test_an_artifact_made_with_other_settings_is_stale(results):
     configure(results, update={"lr": 1e-5})
     stale = [path(results, name, round) for name in ("policy", "updates") for round in (1, 2)]
     assert problems(results) == sorted(("stale", str(file)) for file in stale)
+    said = [line for line in ask("check", results).output.splitlines() if line.startswith("FAILS stale")]
+    assert all(line.endswith("the configuration has now (update.lr was 0.0007, is 1e-05)") for line in said)
 
 
 def test_a_deleted_intermediate_is_missed_by_the_check_and_by_the_run(results):

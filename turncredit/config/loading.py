@@ -199,11 +199,11 @@ _BRANCH = re.compile(r"(str|int|literal\[.*\]|tuple\[.*\])$")
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"] if not _BRANCH.match(str(part))]
-    key = (prefix + ".".join(path)).rstrip(".")
-    more = error.error_count() - 1
-    tail = f" (and {more} more)" if more else ""
+    errors = error.errors(include_url=False)
+    paths = [[str(part) for part in one["loc"] if not _BRANCH.match(str(part))] for one in errors]
+    key, *others = dict.fromkeys((prefix + ".".join(path)).rstrip(".") for path in paths)
+    first, path = errors[0], paths[0]
+    tail = f" (also wrong: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''})" if others else ""
     if first["type"] == "extra_forbidden" and "." in path[-1]:
         block, _, rest = path[-1].partition(".")
         given = f"{block}={{{rest.replace('.', ': {')}: ...{'}' * rest.count('.')}}}"
@@ -215,6 +215,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix
         hint = nearest(path[-1], _keys_at(model, path[:-1]))
         if not hint and path[0] == "define" and len(path) == 3:
             hint = f"; write a parameter of the method under params: define.{path[1]}.params.{path[2]}"
+        if not hint and (known := _keys_at(model, path[:-1])):
+            hint = f"; choose one of {', '.join(known)}"
         return f"{where}: unknown key '{key}'{hint}{tail}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]

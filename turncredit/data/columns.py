@@ -24,6 +24,11 @@ def as_table(table: Any, where: str) -> pa.Table:
         raise UserError(
             f"{where}: a path is not a table; read it first, as with pyarrow.parquet.read_table({str(table)!r})"
         )
+    if isinstance(table, list):
+        raise UserError(
+            f"{where}: a list of rows is not a table of columns; give {{name: [row[name] for row in rows], ...}}, or "
+            "pandas.DataFrame(rows)"
+        )
     if hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__"):
         table = table.collect()  # a lazy frame of polars
     try:

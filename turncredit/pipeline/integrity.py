@@ -11,8 +11,9 @@ What has not been made yet, because the run has not got that far or was extended
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -232,13 +233,15 @@ def _provenance(
     for step, files in jobs.items():
         if stages.stage(step[0]).local or not all(map(os.path.exists, files.reads.values())):
             continue
-        config_hash = provenance.config_hash(plan.settings(*step))
+        settings = plan.settings(*step)
+        config_hash = provenance.config_hash(settings)
         for path, made_by in recorded[step].items():
             if path in broken:
                 continue
             inputs = made_by.get("inputs") or {}
             if made_by.get("config_hash") != config_hash:
-                stale[path] = Problem("stale", path, "made with other settings than the configuration has now", step)
+                why = f"made with other settings than the configuration has now{_differences(made_by, settings)}"
+                stale[path] = Problem("stale", path, why, step)
             elif set(inputs) != set(files.reads):
                 stale[path] = Problem("stale", path, "made from other files than it would be now", step)
             for name, source in files.reads.items():
@@ -258,6 +261,27 @@ def _provenance(
         for path, step in users:
             stale.setdefault(path, Problem("stale", path, f"{source} has changed since it was made", step))
     return stale, changed
+
+
+def _differences(made_by: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The first settings that differ from those of the provenance, as ` (update.lr was 0.001, is 0.0001)`."""
+    was, now = (
+        dict(_leaves(one)) for one in (made_by.get("config") or {}, json.loads(json.dumps(settings, default=str)))
+    )
+    differ = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    told = [f"{name} was {json.dumps(was.get(name))[:40]}, is {json.dumps(now.get(name))[:40]}" for name in differ[:2]]
+    if len(differ) > len(told):
+        told.append(f"and {len(differ) - len(told)} more")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of nested mappings that is none itself, with its dotted name."""
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
 
 
 # Removing --------------------------------------------------------------------------------------------------------

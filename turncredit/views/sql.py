@@ -23,6 +23,7 @@ from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError, nearest
 from turncredit.views import sql_views
 from turncredit.views.experiments import experiment_folders, layouts_below
+from turncredit.views.sql_columns import described
 from turncredit.views.terminal import visible
 
 SHOWN_ROWS = 40
@@ -31,6 +32,8 @@ READING = re.compile(r"[\s(]*(select|with|from|pivot|unpivot|values|describe|sum
 EXPLAIN = re.compile(r"\s*explain\b(\s*analyze\b|\s*\([^)]*\))?", re.IGNORECASE)
 #: A question for the views, which exist only for the query that names them.
 SHOW_TABLES = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
+#: A question for the columns of a view, which is answered with what they mean.
+DESCRIBE = re.compile(r"\s*describe\s+(\w+)\s*;?\s*", re.IGNORECASE)
 #: How DuckDB says that it took a name with a dot for a table of a schema
 DOTTED = re.compile(r'Table with name "([^"]+)" does not exist because schema')
 #: How DuckDB says that a query names no view
@@ -56,6 +59,13 @@ def _layouts(results: Path, make_layout: Callable[[Path], Layout], files: Sequen
 def _answer(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[Path]) -> pa.Table:
     if SHOW_TABLES.fullmatch(query) and not files:
         return pa.table({"view": list(sql_views.ROW_OF), "one row per": list(sql_views.ROW_OF.values())})
+    if (asked := DESCRIBE.fullmatch(query)) and not files and asked[1].lower() in sql_views.VIEWS:
+        view = asked[1].lower()
+        return pa.Table.from_pylist(described(view, _asked(f"DESCRIBE {view}", results, layouts, files).to_pylist()))
+    return _asked(query, results, layouts, files)
+
+
+def _asked(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[Path]) -> pa.Table:
     # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not sql_views.asks_for_all_columns(query):
         with suppress(duckdb.Error):

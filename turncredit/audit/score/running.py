@@ -58,7 +58,7 @@ def advantages_of_table(
 ) -> np.ndarray:
     """`advantages` of any table of turns with its side tables, in the order of its rows."""
     with at_most(limit, f"{method.name}: takes more than {limit:g} s for {table.num_rows:,} turns"):
-        credits = compute(Turns(table, side), method, seed=seed)
+        credits = compute(Turns(table, side, where="the rollouts of score"), method, seed=seed)
     advantage_N = credits.column("advantage").to_numpy()
     if TRAINED in credits.column_names:
         advantage_N = np.where(credits.column(TRAINED).to_numpy() == 0, 0.0, advantage_N)

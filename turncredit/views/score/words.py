@@ -134,7 +134,7 @@ def _valid(card: Card, summary: Summary) -> str:
         return "It has no expected gradient that differs from zero."
     worst = f"cosine {share(summary.worst)}"
     if summary.worst >= VALID:
-        return f"Its expected gradient points along the policy gradient: {worst} or more in each world."
+        return f"Its expected gradient points along the policy gradient: {worst} in the worst world."
     wrong = next(one.validity[SIZE] for one in card.scored() if one.world == summary.where)
     return f"Its expected gradient is biased: {worst} in {summary.where}{_where(wrong.paid, wrong.charged)}."
 
@@ -174,8 +174,10 @@ def _measured(method: str) -> list[str]:
 
 
 def _pays(paid: Measured) -> str:
-    if abs(paid.value) < SMALL or abs(paid.value) < CLEAR * paid.error:
-        return "neither paid nor charged"
+    if abs(paid.value) < SMALL:
+        return "hardly paid or charged"
+    if abs(paid.value) < CLEAR * paid.error:
+        return "not shown to be paid or charged"
     return "rewarded by itself" if paid.value > 0 else "punished by itself"
 
 
