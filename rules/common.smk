@@ -23,6 +23,8 @@ gc.disable()
 atexit.register(gc.freeze)
 
 machine.name_the_user()
+if workflow.is_main_process and (line := machine.state_mistake()) is not None:
+    sys.exit(f"turncredit: {line}")
 
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None
@@ -192,8 +194,9 @@ def memory(wanted, name):
             name,
             dict(wildcards.items()),
             attempt,
-            run_id(),
             str(PLAN.layout.root),
+            since=BEGAN,
+            on_slurm=run_id() is not None,
             known=run_id() is not None or not STORED,
         )
 

@@ -17,6 +17,7 @@ from turncredit.pipeline import (
     lost_jobs,
     retries,
     slurm,
+    submission,
     live_progress as watch,
 )
 from turncredit.pipeline.partitions import Asked, gpus_asked
@@ -83,6 +84,7 @@ def before_the_first_job():
                 executor(), str(PLAN.layout.root), since=BEGAN
             )
             LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
+            submission.Submission(executor())
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)

@@ -73,6 +73,13 @@ def test_a_failing_write_leaves_the_old_table(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["credits.parquet"]
 
 
+def test_json_given_as_a_table_is_told_to_be_imported(tmp_path):
+    path = tmp_path / "logs.jsonl"
+    path.write_text('{"messages": []}\n')
+    with pytest.raises(tables.TableError, match=r"JSON, not Parquet; `turncredit import .*logs\.jsonl --out turns"):
+        tables.read(path, "turns")
+
+
 def test_missing_truncated_and_foreign_files_are_named_with_what_to_do(tmp_path):
     path = tmp_path / "turns.parquet"
     with pytest.raises(tables.TableError, match=r"turns\.parquet: no such file; check the path, or ask Snakemake"):

@@ -108,7 +108,7 @@ def test_a_line_of_any_length_is_not_read_into_memory(tmp_path: Path, monkeypatc
     path.write_bytes(b"".join([*good[:2], b'{"traces": "' + b"x" * 55_000 + b'"}\n', *good[2:], b"y" * 30_000]))
     _, report = imported(path, "verifiers")
     assert report.rollouts == 4
-    assert report.skipped == {"a line longer than 0 MiB": (2, f"{path}:3")}
+    assert report.skipped == {json_lines.too_long(): (2, f"{path}:3")}
 
 
 @pytest.mark.parametrize(("beyond", "read"), [(0, 4), (1, 2)])
@@ -286,7 +286,7 @@ def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path:
     [
         (lambda path: path.write_bytes(b"PAR1 and no more"), "art", "not a readable Parquet file"),
         (lambda path: path.write_bytes(b""), "verifiers", "no rollouts in it: it is empty"),
-        (lambda path: path.write_text("{}\n"), None, "no rollouts in it: a record of no format that is known"),
+        (lambda path: path.write_text("{}\n"), None, "no rollouts in it: a record of unknown format"),
         (lambda path: path.write_text("{\n"), None, "no rollouts in it: JSON that ends in the middle"),
         (lambda path: path.write_text("{}\n"), "vrl", r"unknown format \(did you mean 'verl'\?\)"),
         (lambda path: path.mkdir(), "verl", "no file that ends with .* in this folder"),

@@ -177,10 +177,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "an array of numbers": (b"[1, 2, 3]", "not a JSON object"),
     "an array that is nested too deeply": (f"[{nested(200_000)}]".encode(), "JSON nested too deeply"),
     "a log of Inspect without samples": (zipped({"header.json": "{}", "summaries.json": "[]"}), "without samples"),
-    "patches": (b'{"instance_id": "a", "model_patch": "diff"}', "patches, and no rollouts"),
-    "tasks": (b'{"question": "1+1", "answer": "2"}', "tasks, and no rollouts"),
-    "outcomes": (b'{"resolved_ids": ["a"], "unresolved_ids": []}', "outcomes of a benchmark, and no rollouts"),
-    "something else": (b'{"alpha": 1}', "no format that is known"),
+    "patches": (b'{"instance_id": "a", "model_patch": "diff"}', "patches, not rollouts"),
+    "tasks": (b'{"question": "1+1", "answer": "2"}', "tasks, not rollouts"),
+    "outcomes": (b'{"resolved_ids": ["a"], "unresolved_ids": []}', "outcomes of a benchmark, not rollouts"),
+    "something else": (b'{"alpha": 1}', "unknown format"),
     "a system prompt alone": (b'[{"role": "system", "content": "x"}]', "the policy wrote no message"),
 }
 
@@ -235,7 +235,7 @@ def test_formats_may_be_mixed_in_a_folder_and_are_counted(tmp_path: Path) -> Non
     (folder / "tasks.json").write_text('[{"question": "1+1", "answer": "2"}]')
     report = importers.run([folder], tmp_path / "out.parquet")
     assert report.formats == {"tau-bench": 4, "inspect": 4, "tau2": 4, "verifiers": 4}
-    assert [reason.partition(":")[0] for reason in report.skipped] == ["tasks, and no rollouts"]
+    assert [reason.partition(":")[0] for reason in report.skipped] == ["tasks, not rollouts"]
 
 
 def test_more_skipped_than_read_is_a_failure_unless_it_is_allowed(tmp_path: Path) -> None:
@@ -268,10 +268,17 @@ def test_an_error_of_ours_that_reading_raises_has_no_name_in_the_message(tmp_pat
     assert not any(word in str(raised.value) for word in ("Error", "Exception"))
 
 
+def test_a_csv_file_is_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    path = tmp_path / "turns.csv"
+    path.write_text("group_id,rollout_id,turn,reward\ng,r,0,1.0\n")
+    with pytest.raises(UserError, match=r"turns\.csv: a table as text; write it as Parquet or JSON lines"):
+        importers.run([path], tmp_path / "out.parquet")
+
+
 def test_the_bound_of_a_line_holds_for_the_first_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "LONGEST", 2000)
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"messages": "x" * 5000}) + "\n" + LINES)
     report = importers.run([path], tmp_path / "out.parquet")
     assert report.rollouts == 4
-    assert list(report.skipped) == ["a line longer than 0 MiB"]
+    assert list(report.skipped) == [json_lines.too_long()]

@@ -286,8 +286,25 @@ def test_a_look_at_the_standard_input_names_it_as_it_was_given(monkeypatch: pyte
 def test_a_look_at_what_holds_no_rollouts_says_what_it_is(tmp_path: Path) -> None:
     path = files.lines(tmp_path / "tasks.jsonl", [{"question": "1+1", "answer": "2"}])
     done = turncredit("import", path, "--look")
-    assert "tasks, and no rollouts" in done.stdout
+    assert "tasks, not rollouts" in done.stdout
     assert "start from" not in done.stdout
+
+
+def test_a_look_at_records_that_are_turns_names_each_rollout_once(tmp_path: Path) -> None:
+    rows = [{"group_id": "g", "rollout_id": "r", "turn": turn, "action": "go", "reward": 0.0} for turn in range(3)]
+    shown = turncredit("import", files.lines(tmp_path / "mine.jsonl", rows), "--look").stdout
+    assert [line for line in shown.splitlines() if "rollout r" in line] == ["  group g, rollout r"]
+    assert shown.count("    action ") == 3
+
+
+def test_counts_have_a_unit_that_agrees_with_the_number() -> None:
+    report = Report(files=1, records=1, rollouts=1, turns=2, warnings={"equal": 6})
+    report.note("no group")
+    assert report.lines() == [
+        "read 1 file, 1 record: 1 rollout, 2 turns",
+        "note: no group (1 rollout)",
+        "warning: equal (6 times)",
+    ]
 
 
 def test_a_table_is_written_only_where_a_path_is_given(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_an_evaluation_of_verifiers_is_credited(tmp_path: Path, monkeypatch: pyt
     runpy.run_path(str(EXAMPLES / "verifiers_credit.py"))
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "read 1 file, 4 records: 4 rollouts, 8 turns"
-    assert said[1].startswith("warning: equal observations in a group with different histories")
+    assert said[1].startswith("warning: equal observations of a group have different histories")
     assert said[3].split()[0] == "g0"
     assert len(said) == 11
 

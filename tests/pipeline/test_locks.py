@@ -98,6 +98,40 @@ def test_a_run_on_another_machine_is_forgotten_when_the_user_unlocks_the_folder(
     assert locks.take_over(state)  # the next run that was killed here leaves a lock, too
 
 
+#: As another user, with the argument's folder: is a lock taken over there, and does its run live?
+OTHER_USER = """
+import json, os, sys
+from pathlib import Path
+from turncredit.pipeline import locks
+state = Path(sys.argv[1])
+os.setgroups([]); os.setegid(54321); os.seteuid(54321)
+record = json.loads(next((state / "turncredit-processes").glob("x-*")).read_text())
+print(Path(f"/proc/{record['pid']}").exists(), locks.lives(record), locks.take_over(state))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_run_of_another_user_whose_processes_are_hidden_keeps_its_lock(state, other):
+    """Login nodes of clusters often mount /proc so that users see their own processes alone."""
+    record_of(state, other)
+    for above in (state, *state.parents[:2]):
+        above.chmod(0o755)
+    for written in (state / "locks", state / "turncredit-processes"):
+        written.chmod(0o777)
+    look = [sys.executable, "-c", OTHER_USER, str(state)]
+    hiding = ["unshare", "--mount", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh"]
+    if subprocess.run([*hiding, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a /proc that hides processes here")
+    asked = subprocess.run([*hiding, *look], capture_output=True, text=True, check=True)
+    assert asked.stdout.split() == ["False", "True", "False"]
+    assert locked(state)
+    other.kill()
+    other.wait()
+    asked = subprocess.run([*hiding, *look], capture_output=True, text=True, check=True)
+    assert asked.stdout.split() == ["False", "False", "True"]
+    assert not locked(state)
+
+
 def test_of_several_runs_in_a_folder_each_makes_its_own_experiment(tmp_path):
     locks.take_over(tmp_path, "results/one")
     assert locks.holder(tmp_path, "results/one") == (socket.gethostname(), os.getpid())

@@ -523,6 +523,14 @@ def test_files_are_queried_by_their_names_and_nothing_else_is(tmp_path: Path) ->
         sql.answer("SELECT * FROM mine", tmp_path, files=[files[0], files[0]])
 
 
+def test_a_file_with_a_dot_in_its_name_is_queried_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.gigpo.parquet"
+    pq.write_table(pa.table({"turn": [0, 1]}), path)
+    assert sql.answer('SELECT turn FROM "mine.gigpo"', tmp_path, files=[path]).num_rows == 2
+    with pytest.raises(UserError, match='put this name in double quotes, as in from "mine'):
+        sql.answer("SELECT turn FROM mine.gigpo", tmp_path, files=[path])
+
+
 def test_what_a_policy_wrote_does_not_reach_the_terminal_as_a_command(tmp_path: Path, capsys) -> None:
     pq.write_table(pa.table({"action": ["go \x1b[31mred \x1b]0;title\x07"]}), tmp_path / "mine.parquet")
     sql.run("SELECT * FROM mine", results=tmp_path, format="table", out=None, files=[tmp_path / "mine.parquet"])

@@ -72,6 +72,7 @@ class Cluster:
         self.host = socket.gethostname().split(".")[0]
         self.nodes = [self.host] if nodes == 1 else [f"{self.host}-{number}" for number in range(nodes)]
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+        self._daemons: dict[str, subprocess.Popen] = {}
 
     def ask(self, *command: str) -> str:
         """What a Slurm command prints."""
@@ -79,6 +80,26 @@ class Cluster:
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60, check=True
         )
         return made.stdout
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start a daemon: `slurmctld`, or `slurmd.NODE` with the arguments that name the node."""
+        program = name.partition(".")[0]
+        with (self.folder / f"{name}.log").open("a") as log:
+            self._daemons[name] = subprocess.Popen(
+                [shutil.which(program) or program, "-D", *arguments],
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def stop(self, *names: str) -> None:
+        """Stop these daemons; all without names, the nodes' first."""
+        stopped = [self._daemons.pop(name) for name in names or reversed(list(self._daemons))]
+        for daemon in stopped:
+            daemon.terminate()
+        for daemon in stopped:
+            daemon.wait(timeout=30)
 
     def jobs(self) -> dict[str, str]:
         """State by id of the jobs that are queued or running."""
@@ -134,33 +155,20 @@ def cluster(folder: Path, nodes: int = 1) -> Iterator[Cluster]:
     gpus = f"AutoDetect=off\nNodeName={','.join(made.nodes)} Name=gpu Type=a100 File={folder}/gpu[0-{GPUS - 1}]\n"
     (folder / "gres.conf").write_text(gpus)
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    daemons = []
     INSTALLED.parent.mkdir(exist_ok=True)
     if _left_over():
         _end_left_over()
     INSTALLED.unlink(missing_ok=True)  # one of tests that were killed
     INSTALLED.symlink_to(folder / "slurm.conf")
     try:
-        started = {"slurmctld": ["slurmctld"], **{f"slurmd.{name}": ["slurmd", "-N", name] for name in made.nodes}}
-        for name, command in started.items():
-            with (folder / f"{name}.log").open("w") as log:
-                daemons.append(
-                    subprocess.Popen(
-                        [shutil.which(command[0]) or command[0], "-D", *command[1:]],
-                        env={**os.environ, **made.environment},
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
+        made.start("slurmctld")
+        for name in made.nodes:
+            made.start(f"slurmd.{name}", "-N", name)
         _wait_until_idle(made)
         yield made
     finally:
         INSTALLED.unlink()
-        for daemon in reversed(daemons):
-            daemon.terminate()
-        for daemon in daemons:
-            daemon.wait(timeout=30)
+        made.stop()
 
 
 def _free_ports(count: int) -> list[int]:

@@ -29,6 +29,8 @@ pytestmark = [
 ARGUMENTS = ("--profile", "slurm", *tiny.ARGUMENTS, "--latency-wait", "5", "--config", "tracking={enabled: false}")
 #: tables by their names, or by their folder's: a method's credits are credits/<method>.parquet
 COMPARED = ("turns", "credits", "updates", "evals")
+#: Two jobs that wait for no other.
+GAMES = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "eval")]
 #: the turns of round 1 and of round 2 of two runs; two credits, updates and evaluations of each run; the SFT policy's
 NUMBER = 3 + 3 * 4 + 2
 
@@ -185,6 +187,33 @@ def test_after_a_killed_snakemake_the_same_command_goes_on_beside_no_second_writ
     finish(again, folder)
     assert len(same_tables(local, folder)) == NUMBER
     assert slurm.jobs() == {}
+
+
+def test_jobs_wait_while_the_controller_does_not_answer_and_use_up_no_retry(pipeline, folder, slurm):
+    slurm.stop("slurmctld")
+    try:
+        process = started(pipeline, folder, slurm, "--retries", "0", "--", *GAMES)
+        assert wait_for(lambda: "Slurm takes no jobs now" in (folder / "said.log").read_text(), 300)
+    finally:
+        slurm.start("slurmctld")
+    finish(process, folder)
+    assert "Slurm takes jobs again" in (folder / "said.log").read_text()
+    assert all((folder / path).exists() for path in GAMES)
+
+
+def test_a_job_whose_node_dies_runs_again_without_using_up_a_retry(pipeline, folder, slurm):
+    process = started(pipeline, folder, slurm, "--retries", "0", "--", *GAMES)
+    assert wait_for(lambda: running(slurm), 300)
+    died = set(running(slurm))
+    slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=down", "reason=test")
+    assert wait_for(lambda: not running(slurm), 60)
+    slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=resume")
+    finish(process, folder)
+    assert all((folder / path).exists() for path in GAMES)
+    restarts = dict(
+        re.findall(r"^JobId=(\d+) .*? Restarts=(\d+)", slurm.ask("scontrol", "show", "job", "-o"), re.MULTILINE)
+    )
+    assert {restarts[number] for number in died} == {"1"}
 
 
 def test_the_doctor_runs_every_kind_of_job_on_the_cluster_and_leaves_nothing(pipeline, folder, slurm):

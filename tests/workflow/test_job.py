@@ -105,3 +105,24 @@ def test_the_experiments_folder_is_found_below_any_storage(prefix, experiment):
         output = {**plan.outputs(stage, at), "metrics": plan.metrics(stage, at)}
         described = job_script.Description(stage, stage, {}, {}, {}, output)
         assert described.experiment_folder == plan.layout.root
+
+
+def test_a_gpu_whose_memory_is_full_is_one_line_that_says_what_to_lower(capfd):
+    """With the words of torch 2.13."""
+    said = (
+        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 3.32 GiB is "
+        "free. Of the allocated memory 72.00 GiB is allocated by PyTorch"
+    )
+
+    def work():
+        raise torch.OutOfMemoryError(said)
+
+    settings = {"update": {"tokens_per_pass": 10**6}}
+    output = Plan(tiny.experiment(**settings)).outputs("update", JobKeys(method="flat_grpo", seed=0, round=1))
+    described = job_script.Description("update", "update", {}, tiny.mapping(**settings), {}, output, log="update.log")
+    with pytest.raises(SystemExit, match="1"):
+        job_script.carry_out(described, work)
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "update: CUDA out of memory. Tried to allocate 20.00 GiB; lower update.tokens_per_pass; the traceback is in "
+        "update.log"
+    )

@@ -53,8 +53,8 @@ class Slurm:
         self.executor = Executor()
         self.lost = LostJobs(self.executor, STATE, clock=lambda: self._time)
 
-    def lists(self, **states: str) -> None:
-        lines = [f"{number}|{state}|None|{RUN}|rule_update" for number, state in states.items()]
+    def lists(self, reason: str = "None", **states: str) -> None:
+        lines = [f"{number}|{state}|{reason}|{RUN}|rule_update" for number, state in states.items()]
         (self._folder / "jobs").write_text("\n".join(lines).replace("j", "") + "\n" if lines else "")
 
     def broken(self, yes: bool) -> None:
@@ -109,6 +109,27 @@ def test_any_other_end_for_which_the_plugin_goes_on_waiting_is_a_failure_that_is
     assert cluster.look(job) == []
     assert f"'{state}'" in cluster.executor.failed[0][1]
     assert cluster.lost.preemptions(job.job) == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "stuck"),
+    [
+        ("launch failed requeued held", True),
+        ("JobHeldUser", True),
+        ("QOSMaxGRESPerJob", True),
+        ("Priority", False),
+        ("QOSUsageThreshold", False),
+        ("ReqNodeNotAvail, UnavailableNodes:gpu01", False),
+    ],
+)
+def test_a_job_that_does_not_start_by_itself_is_named_once(cluster, capsys, reason, stuck):
+    """After a failed prolog, for example, Slurm puts a job back into its queue and holds it."""
+    job = submitted("17")
+    cluster.lists(reason, j17="PENDING")
+    for _ in range(3):
+        assert cluster.look(job) == ["17"]
+    said = capsys.readouterr().err.splitlines()
+    assert [f"Slurm job 17 (rule_update) does not start by itself: {reason}" in line for line in said] == [True] * stuck
 
 
 def test_a_job_that_squeue_has_forgotten_has_failed_unless_it_has_said_that_its_work_is_done(cluster, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from tests import tiny
 from turncredit.config import merge
 from turncredit.config.stages import stages
 from turncredit.data import tables
+from turncredit.errors import OutOfTime
 from turncredit.pipeline import blocks, failures, loop
 from turncredit.pipeline import rounds as fused
 from turncredit.pipeline.all_jobs import made_paths, read_paths
@@ -397,6 +399,61 @@ def test_the_inputs_of_another_seed_are_those_of_the_first_with_its_own_seed(rou
     plan = planned(Path("results"), seeds=[0, 3], audit={"run": "gigpo"})
     for method in METHODS:
         assert blocks.inputs_by_seed(plan, method, rounds)(3) == blocks.inputs_of_block(plan, method, 3, rounds)
+
+
+def test_a_stage_that_would_not_end_within_the_time_limit_is_not_begun():
+    """By the time that it took in an earlier round; an update stops by itself and keeps its steps."""
+    now = [0.0]
+    limit = fused.TimeLimit(1000.0, lambda: now[0])
+
+    def run(stage, seconds):
+        with limit.within(stage):
+            now[0] += seconds
+
+    for stage in ("rollout", "update"):
+        run(stage, 400.0)
+    with pytest.raises(OutOfTime, match=r"^stopped .*: 200 s are left for rollout, which took 400 s in an earlier"):
+        run("rollout", 400.0)
+    for stage in ("credit", "update"):
+        run(stage, 80.0)
+    with pytest.raises(OutOfTime, match=r"40 s are left for update"):
+        run("update", 80.0)
+    assert now == [960.0]
+    late = fused.TimeLimit(10.0, lambda: 9.0)
+    with late.within("rollout"):  # the first stage of an attempt: else none would ever get on
+        pass
+
+
+def test_a_job_of_rounds_that_stops_in_time_goes_on_in_its_next_attempt(results, tmp_path, monkeypatch, capfd):
+    """It ends as an update that stops: the attempt uses up no retry, and the artifacts are the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 30)))
+    plan = planned(results)
+    steps = loop.block(plan, "gigpo", 0, ROUNDS)
+    job = SimpleNamespace(
+        config=plan.experiment.model_dump(mode="json"),
+        output=[Path(plan.layout.path("policy", method="gigpo", seed=0, round=2))],
+        wildcards=Wildcards(fromdict={"method": "gigpo", "seed": "0", "round": "02"}),
+        params={"rounds": ROUNDS},
+        resources={},
+        threads=1,
+        rule="rounds",
+    )
+
+    def made():
+        return [plan.job(*step).is_made() for step in steps]
+
+    with pytest.raises(SystemExit, match=str(failures.OUT_OF_TIME)):
+        fused.run(job)
+    assert made() == [True] + [False] * (len(steps) - 1)
+    keys = {name: str(key) for name, key in job.wildcards.items()}
+    assert failures.stops("rounds", keys, str(plan.layout.root), since=0.0) == 1
+    assert "rounds gigpo seed0 round02: stopped before the job's time limit" in capfd.readouterr().err
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 3600)))
+    fused.run(job)
+    assert all(made())
+    assert failures.stops("rounds", keys, str(plan.layout.root), since=0.0) == 0
 
 
 def test_a_file_that_appears_late_is_left_to_snakemake_which_waits_for_it_and_names_it(tmp_path, monkeypatch):

@@ -140,34 +140,45 @@ def fails(status, wildcards=KEYS, rule="update", results=MINE):
         raise failures.JobFailed(status, "update gigpo: no", "logs/update.log")
 
 
-def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(cluster):
-    ended = (
-        "35|OUT_OF_MEMORY|None|run-a|rule_update_wildcards_gigpo_0_02\n"
-        "36|NODE_FAIL|None|run-a|rule_update_wildcards_rloo_0_02\n"
-    )
-    (cluster / "jobs").write_text(ended)
+def factor(attempt, wildcards=KEYS, **more):
+    """The memory of an attempt on Slurm relative to the first."""
+    return retries.memory_factor("update", wildcards, attempt, MINE, **{"since": 0.0, "on_slurm": True, **more})
+
+
+def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     rloo = {**KEYS, "method": "rloo"}
-    assert retries.memory_factor("update", KEYS, 1, "run-a", MINE) == 1
-    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
-    assert retries.memory_factor("update", rloo, 2, "run-a", MINE) == 1
-    (cluster / "jobs").write_text(ended + ended.replace("35|", "41|"))
-    assert retries.memory_factor("update", KEYS, 3, "run-a", MINE) == 4
-    (cluster / "jobs").write_text("9|OUT_OF_MEMORY|None|run-a|rule_update_last_wildcards_gigpo_0_02\n")
-    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
+    told("SLURM status is: 'OUT_OF_MEMORY'.")
+    told("SLURM status is: 'NODE_FAIL'.", wildcards=rloo)
+    assert (factor(1), factor(2), factor(2, rloo)) == (1, 2, 1)
+    told("SLURM status is: 'TIMEOUT'.")
+    assert factor(3) == 2
+
+
+def test_each_attempt_that_ran_out_of_memory_doubles_it_also_where_slurm_has_forgotten_the_first(tmp_path, monkeypatch):
+    """By default squeue lists a job for five minutes after its end, and the second attempt may run for hours."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    for number in ("17", "18"):
+        told("SLURM status is: 'OUT_OF_MEMORY'.", number=number)
+    assert factor(3) == 4
+    assert factor(3, since=failures.failure_of("update", KEYS, MINE).when + 1) == 1  # an earlier run asked for less
+    with failures.recorded("update", KEYS, MINE):
+        pass
+    assert factor(3) == 1
 
 
 def test_where_nobody_tells_a_job_that_could_not_say_why_it_failed_gets_more_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
-    assert retries.memory_factor("update", KEYS, 2, None, MINE) == 2
-    assert retries.memory_factor("update", KEYS, 3, "run-a", MINE) == 4
+    assert factor(2, on_slurm=False) == 2
+    assert factor(3, on_slurm=False) == 4
     fails(failures.OTHER_ERROR)
-    assert retries.memory_factor("update", KEYS, 2, None, MINE) == 1
+    assert factor(2, on_slurm=False) == 1
 
 
 def test_memory_stays_where_a_failure_is_not_known_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert retries.memory_factor("update", KEYS, 2, None, MINE, known=False) == 1
+    assert factor(2, on_slurm=False, known=False) == 1
 
 
 def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, monkeypatch):
@@ -240,15 +251,6 @@ def test_a_failure_of_an_earlier_run_says_nothing_of_a_job_that_ended_before_its
     assert not retries.is_users_mistake("update", KEYS, MINE, since=began)
     told("SLURM-job '17' failed, SLURM status is: 'FAILED'.", since=began)
     assert failures.failure_of("update", KEYS, MINE).line == "update gigpo seed0 round02: Slurm job 17 ended: FAILED"
-
-
-def test_memory_is_doubled_when_slurm_has_forgotten_a_job_that_ran_out_of_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
-    told("SLURM status is: 'OUT_OF_MEMORY'.")
-    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
-    told("SLURM status is: 'TIMEOUT'.")
-    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 1
 
 
 # ---------------------------------------------------------------- unfit nodes

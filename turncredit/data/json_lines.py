@@ -47,6 +47,11 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
             yield where, record
 
 
+def too_long() -> str:
+    """Why a line is skipped that is longer than `LONGEST`, and what to do."""
+    return f"a line longer than {LONGEST // 2**20} MiB (write it without images and other large fields, or as Parquet)"
+
+
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Skip]]:
     """`file:line` and object of each line that is not empty, or why it is none."""
     with opened(path) as handle:
@@ -57,7 +62,7 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Skip]]:
             whole = line.endswith(b"\n")
             if not whole and len(line) > LONGEST:
                 skip_rest(handle)
-                yield where, Skip(f"a line longer than {LONGEST // 2**20} MiB")
+                yield where, Skip(too_long())
             elif line.strip():
                 try:
                     yield where, parsed(line, cut=not whole)

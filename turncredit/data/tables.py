@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +290,15 @@ def _metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     return meta
 
 
+def _is_json(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as handle:
+        return handle.read(1) in (b"{", b"[")
+    return False
+
+
 def _damaged(path: Path, error: Exception) -> str:
+    if _is_json(path):
+        return f"{path}: JSON, not Parquet; `turncredit import {path} --out turns.parquet` makes a table of turns of it"
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
     return (
         f"{path}: not a readable Parquet file ({reason}); give another file or, if a stage wrote it, delete it and run "

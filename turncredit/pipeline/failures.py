@@ -1,8 +1,8 @@
 """What went wrong in jobs that failed: a small file for each, beside Snakemake's own state.
 
 Snakemake reads it before it tries a job again, and `turncredit status` shows it. For a job that Slurm ended, Snakemake
-writes it. A second file has when attempts of a job stopped before its time limit: unlike the first, it stays until the
-job has succeeded.
+writes it. Further files have when attempts of a job stopped before its time limit, and when they ran out of memory:
+unlike the first, they stay until the job has succeeded.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ FOLDER = Path(".snakemake/turncredit-failures")
 USER_ERROR, OTHER_ERROR, NODE_ERROR, OUT_OF_TIME = 2, 1, 3, 4
 #: What Slurm calls a job whose process ended with an error, and so has said why, and one that took too much memory.
 FAILED, OUT_OF_MEMORY = "FAILED", "OUT_OF_MEMORY"
+#: The endings of the files with the times of attempts that stopped before the time limit, and that ran out of memory.
+STOPS, MEMORY_OUTS = ".stops", ".memory"
 
 
 class NodeFault(UserError):
@@ -72,7 +74,7 @@ def status_of(error: UserError) -> int:
 def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[None]:
     """Record how the job that runs in the block ends, of the experiment in `results`; forget an earlier failure.
 
-    A success is noted only in a Slurm job; it ends the count of `stops`.
+    A success is noted only in a Slurm job; it ends the counts of `stops` and `memory_outs`.
     """
     forget(rule, wildcards, results)
     try:
@@ -84,10 +86,10 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
         with suppress(OSError):  # what failed may be the disk
             write_json(_path(rule, wildcards, results), failure._asdict())
             if status == OUT_OF_TIME:
-                path = _stops_path(rule, wildcards, results)
-                write_json(path, [*_times(path), failure.when])
+                _count(_path(rule, wildcards, results).with_suffix(STOPS), failure.when)
         raise
-    _stops_path(rule, wildcards, results).unlink(missing_ok=True)
+    for counted in (STOPS, MEMORY_OUTS):
+        _path(rule, wildcards, results).with_suffix(counted).unlink(missing_ok=True)
     slurm.note_success(FOLDER.parent)
 
 
@@ -128,6 +130,8 @@ def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:
     failure = Failure(rule, wildcards, OTHER_ERROR, line, log, results, time.time(), state)
     with suppress(OSError):
         write_json(_path(rule, wildcards, results), failure._asdict())
+        if state == OUT_OF_MEMORY:
+            _count(_path(rule, wildcards, results).with_suffix(MEMORY_OUTS), failure.when)
 
 
 def _exclude_node(executor: Any, job_info: Any, results: str) -> None:
@@ -154,7 +158,15 @@ def failure_of(rule: str, wildcards: Mapping[str, str], results: str) -> Failure
 
 def stops(rule: str, wildcards: Mapping[str, str], results: str, *, since: float) -> int:
     """How many attempts of a job have stopped before its time limit, since a time in seconds since 1970."""
-    return sum(when >= since for when in _times(_stops_path(rule, wildcards, results)))
+    return _counted(STOPS, rule, wildcards, results, since)
+
+
+def memory_outs(rule: str, wildcards: Mapping[str, str], results: str, *, since: float) -> int:
+    """How many attempts of a job Slurm has ended since a time in seconds since 1970 because they ran out of memory.
+
+    Slurm itself forgets a job some minutes after its end (MinJobAge).
+    """
+    return _counted(MEMORY_OUTS, rule, wildcards, results, since)
 
 
 def failures_in(results: str, where: Path = Path()) -> list[Failure]:
@@ -176,6 +188,14 @@ def _read(path: Path) -> Failure | None:
         return None
 
 
+def _counted(kind: str, rule: str, wildcards: Mapping[str, str], results: str, since: float) -> int:
+    return sum(when >= since for when in _times(_path(rule, wildcards, results).with_suffix(kind)))
+
+
+def _count(path: Path, when: float) -> None:
+    write_json(path, [*_times(path), when])
+
+
 def _times(path: Path) -> list[float]:
     try:
         return [float(when) for when in json.loads(path.read_text(encoding="utf-8"))]
@@ -187,7 +207,3 @@ def _path(rule: str, wildcards: Mapping[str, str], results: str) -> Path:
     # Experiments in one folder have rules and wildcards in common.
     named = json.dumps([results, rule, sorted((key, str(value)) for key, value in wildcards.items())])
     return FOLDER / f"{hashlib.sha256(named.encode()).hexdigest()[:20]}.json"
-
-
-def _stops_path(rule: str, wildcards: Mapping[str, str], results: str) -> Path:
-    return _path(rule, wildcards, results).with_suffix(".stops")

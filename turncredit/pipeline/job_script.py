@@ -27,7 +27,7 @@ from turncredit.data.files import discard, write_json
 from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
-from turncredit.pipeline import failures, live_progress, partitions, preflight
+from turncredit.pipeline import failures, live_progress, partitions, preflight, resources
 from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.plan import Plan
 
@@ -161,7 +161,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
                 with suppress(OSError):  # the disk of the log may be the full one
                     traceback.print_exc()
             where = f"; the traceback is in {described.log}" if described.log else ""
-            reason = reason or f"{type(error).__name__}: {error}{where}"
+            reason = reason or f"{_in_words(error, described)}{where}"
             line, status = f"{described.label}: {reason}", failures.OTHER_ERROR
         if status:
             tell(error=line)
@@ -173,6 +173,14 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
             tell(warning=line)
             say(line)
         tell(metrics=metrics)
+
+
+def _in_words(error: Exception, described: Description) -> str:
+    """An error with its kind; of a GPU whose memory is full, what to do as well."""
+    if type(error).__name__ != "OutOfMemoryError":  # torch's, which a job of another stage need not import
+        return f"{type(error).__name__}: {error}"
+    said = str(error).partition(". GPU ")[0]
+    return f"{said}; {resources.less_memory(described.plan(), described.stage)}"
 
 
 @contextmanager

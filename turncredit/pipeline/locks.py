@@ -119,11 +119,28 @@ def being_made(state: Path) -> dict[str, str | None]:
 
 
 def lives(process: Mapping[str, Any] | None) -> bool:
-    """Whether the process with this `identity` is one of this machine that is running."""
+    """Whether the process with this `identity` is one of this machine that is running.
+
+    Another user's process may be hidden, as on many login nodes (`/proc` with `hidepid`): then it counts as running if
+    its number is in use.
+    """
     if process is None or process["host"] != socket.gethostname():
         return False
     running = identity(process["pid"])
-    return running is not None and _same(process, running)
+    if running is None:
+        return process.get("boot") == _boot() and _hidden(process["pid"])
+    return _same(process, running)
+
+
+def _hidden(pid: int) -> bool:
+    """Whether a process runs of which `/proc` shows this user nothing."""
+    if Path(f"/proc/{pid}").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _same(record: Mapping[str, Any], process: Mapping[str, Any]) -> bool:
@@ -135,11 +152,18 @@ def identity(pid: int) -> dict[str, Any] | None:
     """Identifies a process, also against later ones with the same id; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return None
     state, *numbers = stat.rpartition(")")[2].split()
     started = numbers[18]
     if state in "ZX":  # it has ended, and its parent has not asked how
         return None
-    return {"host": socket.gethostname(), "pid": pid, "started": started, "boot": boot}
+    return {"host": socket.gethostname(), "pid": pid, "started": started, "boot": _boot()}
+
+
+def _boot() -> str:
+    """The id of this machine's present boot; '' where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

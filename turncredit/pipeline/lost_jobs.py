@@ -3,12 +3,14 @@
 The plugin takes a preempted job for one that Slurm puts back into the queue, which Slurm does only with
 `PreemptMode=REQUEUE`, and a job that it finds nowhere for one that is about to appear. Here squeue decides: a job that
 is neither waiting nor running in two looks in a row has ended. When its status command fails, the plugin drops all
-jobs; here they stay.
+jobs; here they stay. A job that waits for something that does not come is named once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,6 +24,8 @@ from turncredit.pipeline import slurm
 LOOK_EVERY = 30.0
 #: The state of a job that squeue does not list.
 FORGOTTEN = "FORGOTTEN"
+#: Reasons of squeue for which a job waits until somebody does something (slurm's job_reason_string).
+STUCK = re.compile(r"JobHeld|JobHold|\bheld\b|BadConstraints|NeverSatisfied|Partition(Time|Node)Limit|PerJob")
 #: Resources that send a job to another cluster, whose jobs the local squeue does not list.
 CLUSTERS = ("slurm_cluster", "cluster", "clusters")
 
@@ -41,6 +45,7 @@ class LostJobs:
         self._gone: dict[str, str] = {}
         self._preempted: Counter[Any] = Counter()
         self._reported: set[str] = set()
+        self._told: set[str] = set()
         executor.check_active_jobs = self.check_active_jobs
         executor.report_job_success = self._noting(executor.report_job_success)
         executor.report_job_error = self._noting(executor.report_job_error)
@@ -85,11 +90,22 @@ class LostJobs:
             listed = await asyncio.to_thread(slurm.queue, [self._executor.run_uuid], ended=True)
         except UserError:  # squeue does not answer now
             return {}
+        self._tell_of_stuck(listed)
         here = [job for job in waiting if not any(job.job.resources.get(name) for name in CLUSTERS)]
         states = {job.external_jobid: slurm.state_of(job.external_jobid, listed) or FORGOTTEN for job in here}
         gone = {number: state for number, state in states.items() if state not in slurm.LIVING}
         before, self._gone = self._gone, gone
         return {number: state for number, state in gone.items() if number in before}
+
+    def _tell_of_stuck(self, listed: Sequence[slurm.SlurmJob]) -> None:
+        for job in listed:
+            if job.state == "PENDING" and STUCK.search(job.reason) and job.id not in self._told:
+                self._told.add(job.id)
+                print(
+                    f"turncredit: warning: Slurm job {job.id} ({job.comment}) does not start by itself: {job.reason}; "
+                    f"release or change it (scontrol), or give it up (scancel {job.id}), and it is submitted again",
+                    file=sys.stderr,
+                )
 
     def _report(self, job: Any, state: str) -> None:
         if state == slurm.PREEMPTED:

@@ -22,13 +22,37 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 
 
+#: Snakemake's state in the folder in which it runs, and the parts of it that even a dry run writes.
+STATE, IN_STATE = Path(".snakemake"), ("", "locks", "metadata", "incomplete", "iocache")
+
+
 def folder_mistakes() -> Iterator[str]:
     """A line for each folder that Snakemake itself writes and cannot: its cache, and its state in this folder."""
     if not _writable(cache_folder()):
         yield f"{cache_folder()}: Snakemake cannot write its cache there; set HOME or XDG_CACHE_HOME to another folder"
-    state = Path(".snakemake")
-    if not state.is_dir() and not _writable(state):
-        yield f"{Path.cwd()}: Snakemake cannot write its state ({state}) there; change to a folder that can be written"
+    if (line := state_mistake()) is not None:
+        yield line
+
+
+def state_mistake() -> str | None:
+    """A line if Snakemake cannot write its state in this folder, as in one of another user's."""
+    closed = next((path for path in map(STATE.joinpath, IN_STATE) if not _writable(path)), None)
+    if closed is None:
+        return None
+    if not STATE.is_dir():
+        return f"{Path.cwd()}: Snakemake cannot write its state ({STATE}) there; change to a folder that can be written"
+    return _not_yours(next(path for path in (closed, *closed.parents) if path.exists()))
+
+
+def _not_yours(folder: Path) -> str:
+    try:
+        owner = folder.owner()
+    except (KeyError, OSError):
+        owner = "another user"
+    return (
+        f"{folder.absolute()}: Snakemake cannot write its state there (it belongs to {owner}); run in a folder of your "
+        "own, or share it (a group that may write, umask 002)"
+    )
 
 
 def interpreter_mistakes() -> Iterator[str]:

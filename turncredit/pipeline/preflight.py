@@ -235,20 +235,20 @@ def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
 
 def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """torch can use GPUs, if jobs ask for them."""
-    asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
+    asking = [name for name in every_stage() if name in stages and name != "label" and plan.experiment.gpus(name)]
     if not asking or where.deployed or importlib.util.find_spec("torch") is None:
         return
     version = importlib.metadata.version("torch")
+    who = f"{', '.join(asking)} {'asks for a GPU' if len(asking) == 1 else 'ask for GPUs'}"
+    zero = f"set resources: {{{', '.join(f'{name}: {{gpu: 0}}' for name in asking)}}}"
     if version.endswith("+cpu"):
         yield Finding(
             False,
-            f"{asking[0]} asks for a GPU, but torch {version} in {sys.prefix} is the build for CPUs; make the "
-            "environment again with TORCH_INDEX=https://download.pytorch.org/whl/cu130 make setup, add --sdm conda, or "
-            f"set resources.{asking[0]}.gpu to 0",
+            f"{who}, but torch {version} in {sys.prefix} is the build for CPUs; make the environment again with "
+            f"TORCH_INDEX=https://download.pytorch.org/whl/cu130 make setup, add --sdm conda, or {zero}",
         )
     elif where.executor == "local" and not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
-        line = f"{asking[0]} asks for a GPU, and this machine has no NVIDIA driver; set resources.{asking[0]}.gpu to 0"
-        yield Finding(False, line)
+        yield Finding(False, f"{who}, and this machine has no NVIDIA driver; {zero}")
     else:
         yield Finding(True, f"torch {version}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turncredit.pipeline import failures, slurm
+from turncredit.pipeline import failures
 
 #: With `keep_policies: last`, the rule of those policy updates whose policies are kept.
 KEPT = "update_kept"
@@ -43,18 +43,23 @@ def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> 
 
 
 def memory_factor(
-    rule: str, wildcards: Mapping[str, str], attempt: int, run: str | None, results: str, *, known: bool = True
+    rule: str,
+    wildcards: Mapping[str, str],
+    attempt: int,
+    results: str,
+    *,
+    since: float,
+    on_slurm: bool,
+    known: bool = True,
 ) -> int:
     """The memory of a job's attempt relative to its first: doubled each time that it ran out of memory.
 
-    Slurm says so for the jobs of `run`. Without Slurm, a job in `results` that was killed for no recorded reason counts
-    as out of memory. Where jobs share no folder, the reason is not `known` here.
+    Slurm says so, of attempts `since` a time in seconds since 1970. Without Slurm, a job in `results` that was killed
+    for no recorded reason counts as out of memory. Where jobs share no folder, the reason is not `known` here.
     """
     if attempt == 1 or not known:
         return 1
-    if run is not None:
-        count = slurm.out_of_memory(run, rule, list(wildcards.values()))
-        if count is not None:
-            return int(2**count)
+    if on_slurm:
+        return int(2 ** failures.memory_outs(rule, wildcards, results, since=since))
     failure = failures.failure_of(rule, wildcards, results)
     return 1 if failure and failure.state != failures.OUT_OF_MEMORY else 2 ** (attempt - 1)

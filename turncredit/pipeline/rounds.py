@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from turncredit.config import from_mapping, stages
 from turncredit.data.files import remove_folder
-from turncredit.errors import UserError
-from turncredit.pipeline import failures, loop, partitions, preflight
+from turncredit.errors import OutOfTime, UserError
+from turncredit.pipeline import failures, loop, partitions, preflight, slurm
 from turncredit.pipeline import job_script as jobs
 from turncredit.pipeline.job import Job, JobKeys, Store
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
+
+#: Seconds kept free before a job's end; and the stage that stops in time by itself, and goes on in the next attempt.
+SPARE, STOPS_ITSELF = 60.0, "update"
 
 
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
@@ -62,26 +66,62 @@ def run(snakemake: Any) -> None:
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     jobs.set_environment()
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
-    with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)):
-        _check_gpu(snakemake)
-        run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
+    label = failures.label(snakemake.rule, wildcards)
+    with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)), _failing_in_one_line(label):
+        preflight.check_gpu("rounds", partitions.gpus_asked(snakemake.resources))
+        limit = TimeLimit(slurm.end_of_this_job())
+        rounds = list(snakemake.params["rounds"])
+        run_rounds(plan, method, seed, rounds, threads=int(snakemake.threads), limit=limit)
     for path in map(str, snakemake.output):  # even of existing outputs, which are up to date with these inputs
         with suppress(FileNotFoundError):  # a file that appears late: Snakemake waits for it, and names it
             os.utime(path)
 
 
-def _check_gpu(snakemake: Any) -> None:
-    """As a job of one stage does before its work: end with one line if no GPU is seen."""
+@contextmanager
+def _failing_in_one_line(label: str) -> Iterator[None]:
+    """Inside, a mistake of a user's outside of a stage ends the job with one line on the terminal."""
     try:
-        preflight.check_gpu("rounds", partitions.gpus_asked(snakemake.resources))
+        yield
     except UserError as error:
-        line = f"{snakemake.rule}: {error}"
+        line = f"{label}: {error}"
         print(line, file=sys.stderr, flush=True)
         raise failures.JobFailed(failures.status_of(error), line, None) from None
 
 
-def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
-    """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
+class TimeLimit:
+    """When a job of several rounds ends, in seconds since 1970 (None: never), and what its stages took so far.
+
+    A stage that would not end in time is not begun: Slurm would end it in the middle, and its work would be lost.
+    """
+
+    def __init__(self, ends: float | None, now: Callable[[], float] = time.time):
+        self._ends, self._now = ends, now
+        self._took: dict[str, float] = {}
+
+    @contextmanager
+    def within(self, stage: str) -> Iterator[None]:
+        """Run a stage in the block. Raises OutOfTime if there is too little time for it, never for the first stage."""
+        begun, took = self._now(), self._took.get(stage, 0.0)
+        if self._ends is not None and self._took:
+            left = self._ends - begun
+            if left < SPARE + (0.0 if stage == STOPS_ITSELF else took):
+                before = f", which took {took:.0f} s in an earlier round" if took else ""
+                raise OutOfTime(
+                    f"stopped before the job's time limit: {left:.0f} s are left for {stage}{before}; another attempt "
+                    "goes on from there"
+                )
+        yield
+        self._took[stage] = max(took, self._now() - begun)
+
+
+def run_rounds(
+    plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1, limit: TimeLimit | None = None
+) -> None:
+    """Run the stages of these rounds of a run that are not up to date, one after another, in this process.
+
+    Raises OutOfTime before a stage that would not end within the limit.
+    """
+    limit = limit or TimeLimit(None)
     store = Store(keep=True, slots=most_slots(plan, method), engines=plan.experiment.policy.sample_engines)
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
@@ -96,7 +136,8 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
             most = threads if for_all else min(threads, asked[stage])
             job = plan.job(stage, at, threads=most, store=store)
             if not _is_made(plan, job, _gone(passing) - again):
-                _run_with_room(plan, job)
+                with limit.within(stage):
+                    _run_with_room(plan, job)
         if number:
             for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
                 if before in passing:

@@ -240,17 +240,10 @@ def _ids(jobs: Sequence[SlurmJob]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
 
 
-def out_of_memory(run: str, rule: str, wildcards: Sequence[str]) -> int | None:
-    """How often a job of a run has run out of memory; None if Slurm does not tell."""
-    if shutil.which("squeue") is None:
-        return None
-    try:
-        listed = queue([run], ended=True)
-    except UserError:
-        return None
-    comment = f"rule_{rule}" + (f"_wildcards_{'_'.join(wildcards)}" if wildcards else "").replace("/", "_")
-    mine = [job for job in listed if job.comment == comment]
-    return sum(job.state == "OUT_OF_MEMORY" for job in mine) if mine else None
+def comment_of(rule: str, wildcards: Iterable[str]) -> str:
+    """The comment that the plugin gives a job of the rule."""
+    named = "_".join(wildcards).replace("/", "_")
+    return f"rule_{rule}_wildcards_{named}" if named else f"rule_{rule}"
 
 
 def poll_every(executor: Any, seconds: float) -> None:

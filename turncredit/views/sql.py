@@ -31,6 +31,8 @@ READING = re.compile(r"[\s(]*(select|with|from|pivot|unpivot|values|describe|sum
 EXPLAIN = re.compile(r"\s*explain\b(\s*analyze\b|\s*\([^)]*\))?", re.IGNORECASE)
 #: A question for the views, which exist only for the query that names them.
 SHOW_TABLES = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
+#: How DuckDB says that it took a name with a dot for a table of a schema
+DOTTED = re.compile(r'Table with name "([^"]+)" does not exist because schema')
 #: How DuckDB says that a query names no view
 ABSENT = re.compile(r"Table with name (\w+) does not exist!")
 
@@ -115,6 +117,8 @@ def one_line(message: str, names: Sequence[str]) -> str:
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
     if match := ABSENT.search(text):
         return f"there is no view '{match[1]}'{nearest(match[1], names)}; the views are {', '.join(names)}"
+    if (match := DOTTED.search(text)) and match[1] in names:
+        return f'{match[1]}: put this name in double quotes, as in from "{match[1]}"'
     if match := re.search(r'Cannot access (?:file|directory) "([^"]+)"', text):
         return (
             f"{match[1]}: a query reads the results only, or what --file gives; give this Parquet file so, and query "

@@ -29,7 +29,7 @@ Record = tuple[str, dict[str, Any]]
 #: after a hash of all that happened before; and `auto`: `history` once a tool has been called, `messages` before.
 Observation = Literal["auto", "messages", "calls", "history"]
 
-NO_REWARD = "no reward in the file: no method can credit the rollout (give --rewards FILE or --map reward=FIELD)"
+NO_REWARD = "no reward, so no method can credit the rollout (give --rewards FILE or --map reward=FIELD)"
 BY_PROMPT = "no group in the file: rollouts that begin with the same messages are a group"
 BY_FILE = "no rollout id in the file: a rollout is named after its place in the file"
 
@@ -115,15 +115,19 @@ class Report:
 
     def lines(self) -> list[str]:
         """The report as text."""
-        count = f"{self.files} file{'' if self.files == 1 else 's'}, {self.records} records"
-        lines = [f"read {count}: {self.rollouts} rollouts, {self.turns} turns"]
+        read = f"{_counted(self.files, 'file')}, {_counted(self.records, 'record')}"
+        lines = [f"read {read}: {_counted(self.rollouts, 'rollout')}, {_counted(self.turns, 'turn')}"]
         if len(self.formats) > 1:
             lines.append(f"formats: {', '.join(f'{name} {number}' for name, number in self.formats.items())}")
-        lines += [f"note: {text} ({number})" for text, number in self.notes.items()]
-        lines += [f"warning: {text} ({number})" for text, number in self.warnings.items()]
+        lines += [f"note: {text} ({_counted(number, 'rollout')})" for text, number in self.notes.items()]
+        lines += [f"warning: {text} ({_counted(number, 'time')})" for text, number in self.warnings.items()]
         lines += [f"flaw {number}: {reason}; first at {first}" for reason, (number, first) in self.flaws.items()]
         lines += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
         return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class Part(NamedTuple):

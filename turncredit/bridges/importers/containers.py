@@ -148,6 +148,8 @@ def _objects(stream: Any, where: str, report: Report, longest: int) -> Iterator[
     start = stream.peek(TAR_AT + len(TAR))
     if start[TAR_AT:].startswith(TAR):
         raise UserError(f"{where}: a tar archive; unpack it, and give the folder")
+    if where.lower().endswith((".csv", ".tsv")):
+        raise UserError(f"{where}: a table as text; write it as Parquet or JSON lines, a record for each turn")
     mark = next((mark for mark in _MARKS if start.startswith(mark)), b"")
     stream.read(len(mark))
     if _MARKS.get(mark, "utf-8") != "utf-8":
@@ -231,7 +233,7 @@ def _lines(first: bytes, stream: Any, where: str, report: Report) -> Iterator[Re
         whole = line.endswith(b"\n")
         if not whole and len(line) > json_lines.LONGEST:
             skip_rest(stream)
-            _lost(report, f"{where}:{number}", f"a line longer than {json_lines.LONGEST // 2**20} MiB", "")
+            _lost(report, f"{where}:{number}", json_lines.too_long(), "")
         elif line.strip():
             yield from _line(line, f"{where}:{number}", report, cut=not whole)
         line = stream.readline(json_lines.LONGEST + 1)

@@ -49,7 +49,9 @@ def turns_shown(rollouts: Iterator[Rollout], context: Context) -> list[str]:
     lines: list[str] = []
     shown = 0
     for rollout in rollouts:
-        lines.append(f"  group {rollout.group_id}, rollout {rollout.rollout_id} ({len(rollout.turns)} turns)")
+        number = "" if rollout.part else f" ({len(rollout.turns)} turns)"
+        head = f"  group {rollout.group_id}, rollout {rollout.rollout_id}{number}"
+        lines += [head] if head not in lines else []
         for turn in rollout.turns[: 3 - shown]:
             finder.find(turn)
             if finder.convention is not None and "_found" in turn:
@@ -119,7 +121,7 @@ def look(
         return [*lines, "  no record that can be read"]
     lines += ["the first record:", *structure(first)]
     if format_ is UNKNOWN:
-        lines.append(f"format: none that is known: {why_not(first)}")
+        lines.append(f"format: unknown: {why_not(first)}")
     else:
         lines.append(f"format: {format_.name}; the first turns as they would come out:")
         lines += turns_shown(rollouts, context)

@@ -46,8 +46,8 @@ COPY = "a turn stands twice with the same content: it counts once"
 ON_LAST = "the reward is on the rollout's last turn alone: it is 0 on the others"
 REPEATED = "every turn of a rollout has the same reward, and the return is their sum; --reward-once counts it once"
 ANCHORS = (
-    "equal observations in a group with different histories, which GiGPO and others take for one state: fine if the "
-    "observation is the whole state, otherwise --observation history"
+    "equal observations of a group have different histories, and GiGPO and others treat them as one state: fine if the "
+    "observation is the whole state, otherwise import with --observation history"
 )
 
 

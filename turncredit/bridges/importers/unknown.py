@@ -9,17 +9,14 @@ from turncredit.bridges.importers.base import Context, Format, Record, Rollout
 
 #: fields -> what a record with all of them is
 KINDS: dict[tuple[str, ...], str] = {
-    (
-        "resolved_ids",
-    ): "outcomes of a benchmark, and no rollouts (they are rewards: --rewards FILE beside the rollouts)",
-    ("model_patch",): "patches, and no rollouts: nothing says what the agent did",
+    ("resolved_ids",): "outcomes of a benchmark, not rollouts (they are rewards: --rewards FILE beside the rollouts)",
+    ("model_patch",): "patches, not rollouts: nothing says what the agent did",
     ("input", "expected_output"): (
-        "inputs with the outputs that are expected, and no rollouts: the messages in it have neither text nor sampled "
-        "tokens"
+        "inputs with expected outputs, not rollouts: the messages in it have neither text nor sampled tokens"
     ),
     ("input", "output", "score"): (
-        "lines of verl or of verl-agent, which are alike: is a line a rollout, give --from verl; is it a turn, "
-        "--from verl-agent"
+        "lines of verl or of verl-agent, which are alike: give --from verl if a line is a rollout, "
+        "--from verl-agent if it is a turn"
     ),
 }
 #: fields of which a task has some, and a rollout something beside them
@@ -54,9 +51,9 @@ def why_not(record: Mapping[str, Any]) -> str:
         if set(fields) <= set(record):
             return kind
     if OF_TASKS & set(record) and not any(isinstance(value, list) and len(value) > 2 for value in record.values()):
-        return f"tasks, and no rollouts: no field holds messages, steps or turns (there are {_some(record)})"
+        return f"tasks, not rollouts: no field holds messages, steps or turns (its fields are {_some(record)})"
     return (
-        f"a record of no format that is known (its fields are {_some(record)}); say which field is which with "
+        f"a record of unknown format (its fields are {_some(record)}); say which field is which with "
         "--map messages=FIELD, or --map turn=FIELD if a record is a turn"
     )
 

@@ -14,10 +14,11 @@ from turncredit.pipeline.resources.requests import (
     fits,
     gpus_requested,
     in_time,
+    less_memory,
     ordered,
     requested,
     resource,
 )
 
 __all__ = ["ASSUMED", "Need", "asleep_mb", "disk", "fits", "gpu_seconds", "gpu_seconds_in_turn", "gpus_requested"]
-__all__ += ["in_time", "need", "ordered", "requested", "resource"]
+__all__ += ["in_time", "less_memory", "need", "ordered", "requested", "resource"]

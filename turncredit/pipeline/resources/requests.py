@@ -13,7 +13,7 @@ from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
 from turncredit.pipeline.resources.assumed import A100, HOST, REQUEST, TYPICAL
 from turncredit.pipeline.resources.gpu_time import longest
-from turncredit.pipeline.resources.memory import need
+from turncredit.pipeline.resources.memory import Need, need
 from turncredit.pipeline.resources.work import contexts, round_turns, saved
 from turncredit.policy.shapes import BYTES
 
@@ -43,11 +43,21 @@ def fits(plan: Plan, stage: str) -> str | None:
     free = A100.usable * A100.memory - (HOST.vllm_asleep if sleeps else 0.0)
     if total <= free * gpus:
         return None
-    largest = max(memory.model, key=lambda part: memory.model[part])
+    largest = _largest(memory)
     return (
         f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {memory.model[largest] / 1e9:.0f} GB of them "
         f"{largest}; {ADVICE[largest]}"
     )
+
+
+def less_memory(plan: Plan, stage: str) -> str:
+    """What to do about a job that takes more memory of a GPU than there is."""
+    memory = need(plan, stage)
+    return ADVICE[_largest(memory)] if memory.model else "use a GPU with more memory"
+
+
+def _largest(memory: Need) -> str:
+    return max(memory.model, key=lambda part: memory.model[part])
 
 
 def in_time(plan: Plan, stage: str) -> str | None:
