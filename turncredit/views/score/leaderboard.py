@@ -132,7 +132,7 @@ def markdown(board: Leaderboard) -> str:
     lines = [
         "# Leaderboard: how every method scores",
         "",
-        "After this page you know how near each method's credit comes to the truth, and what it gained in training.",
+        "This page says how near each method's credit comes to the truth, and what it gained in training.",
         "",
         "    turncredit score --all --markdown docs/leaderboard.md      # writes this page",
         "    turncredit score --all --html leaderboard.html             # every number, and a card for each method",
