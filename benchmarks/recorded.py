@@ -1,4 +1,4 @@
-"""The evaluations, fidelity and ground truth of an experiment in a few small files, to make its report again.
+"""The evaluations, fidelity, leak tests and ground truth of an experiment in a few small files, to make its report again.
 
 python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
@@ -30,7 +30,7 @@ from turncredit.data.output_paths import output_folder
 from turncredit.errors import UserError
 from turncredit.views.experiments import read_config
 
-KEPT = ("evals", "fidelity", "gradients", "branches")
+KEPT = ("evals", "fidelity", "gradients", "leaks", "branches")
 #: What a key of an artifact is called as a column, so that it is none of its table's own.
 KEY = "key_{}"
 
