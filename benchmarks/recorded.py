@@ -1,4 +1,4 @@
-"""The evaluations, fidelity, leak tests and ground truth of an experiment in a few small files, to make its report again.
+"""The evaluations, fidelity, leak tests and ground truth of an experiment in a few small files, for its report.
 
 python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
