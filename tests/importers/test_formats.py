@@ -109,7 +109,7 @@ def test_a_format_is_told_by_its_files(name: str, tmp_path: Path) -> None:
 
 def test_lines_that_could_be_verls_or_verl_agents_are_not_guessed(tmp_path: Path) -> None:
     path = files.lines(tmp_path / "3.jsonl", files.verl_rows(session=False))
-    with pytest.raises(UserError, match="is a line a rollout, give --from verl; is it a turn, --from verl-agent"):
+    with pytest.raises(UserError, match="give --from verl if a line is a rollout, --from verl-agent if it is a turn"):
         importers.detect(path)
 
 

@@ -114,8 +114,8 @@ print(Path(f"/proc/{record['pid']}").exists(), locks.lives(record), locks.take_o
 def test_the_run_of_another_user_whose_processes_are_hidden_keeps_its_lock(state, other):
     """Login nodes of clusters often mount /proc so that users see their own processes alone."""
     record_of(state, other)
-    for above in (state, *state.parents[:2]):
-        above.chmod(0o755)
+    for above in (state, *state.parents[:3]):
+        above.chmod(above.stat().st_mode | 0o055)
     for written in (state / "locks", state / "turncredit-processes"):
         written.chmod(0o777)
     look = [sys.executable, "-c", OTHER_USER, str(state)]

@@ -38,6 +38,7 @@ def read(folder, name):
 def test_every_table_comes_back_with_its_rows_its_columns_and_its_place(folders, name):
     whole, _, again = folders
     before, after = read(whole, name), read(again, name)
+    before = {place: table for place, table in before.items() if table.num_rows}  # others are not kept
     assert before
     assert set(before) == set(after)
     for place, table_before in before.items():
