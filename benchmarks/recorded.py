@@ -38,7 +38,8 @@ KEY = "key_{}"
 def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
     """Write the experiment's tables of `KEPT` as one file each, with its configuration; returns their rows.
 
-    Tables without rows are left out. Raises UserError for a folder without an experiment, and TableError for a damaged table.
+    Tables without rows are left out. Raises UserError for a folder without an experiment, and TableError for a damaged
+    table.
     """
     layout, folder = Layout(results), Path(folder)
     read_config(results)
