@@ -91,7 +91,7 @@ def refuse_lost(files: Iterable[Mapping[str, Any]], data: Mapping[str, Any]) -> 
         until, after = (until, merge(after, file)) if listed else (merge(until, file), after)
         listed = listed or (isinstance(file.get("sweep"), Mapping) and bool(file["sweep"].get("experiments")))
     own = in_sweep(data) if listed else {}
-    for path, value in _leaves({key: value for key, value in own.items() if key != "experiment"}):
+    for path, value in leaves({key: value for key, value in own.items() if key != "experiment"}):
         given, key, only = _at(data, path), ".".join(path), str(data["sweep"]["only"])
         is_given = _at(after, path) is not None or str(given) != str(_at(until, path))
         if is_given and str(given) != str(value):
@@ -102,10 +102,11 @@ def refuse_lost(files: Iterable[Mapping[str, Any]], data: Mapping[str, Any]) -> 
             )
 
 
-def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each value of nested mappings that is not one with keys itself, with the keys that lead to it."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*path, key))
+            yield from leaves(value, (*path, key))
         else:
             yield (*path, key), value
 

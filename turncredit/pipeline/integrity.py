@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from turncredit.config import stages
 from turncredit.config.layout import Layout, Located, keys_in
+from turncredit.config.loading import leaves
 from turncredit.data import provenance, tables
 from turncredit.data.files import discard
 from turncredit.data.metrics import read_metrics
@@ -265,23 +266,13 @@ def _provenance(
 
 def _differences(made_by: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The first settings that differ from those of the provenance, as ` (update.lr was 0.001, is 0.0001)`."""
-    was, now = (
-        dict(_leaves(one)) for one in (made_by.get("config") or {}, json.loads(json.dumps(settings, default=str)))
-    )
+    configs = made_by.get("config") or {}, json.loads(json.dumps(settings, default=str))
+    was, now = ({".".join(path): value for path, value in leaves(one)} for one in configs)
     differ = [name for name in {**was, **now} if was.get(name) != now.get(name)]
     told = [f"{name} was {json.dumps(was.get(name))[:40]}, is {json.dumps(now.get(name))[:40]}" for name in differ[:2]]
     if len(differ) > len(told):
         told.append(f"and {len(differ) - len(told)} more")
     return f" ({'; '.join(told)})" if told else ""
-
-
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of nested mappings that is none itself, with its dotted name."""
-    if not isinstance(value, Mapping):
-        yield name, value
-        return
-    for key, inner in value.items():
-        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
 
 
 # Removing --------------------------------------------------------------------------------------------------------

@@ -242,8 +242,13 @@ def _ids(jobs: Sequence[SlurmJob]) -> str:
 
 def comment_of(rule: str, wildcards: Iterable[str]) -> str:
     """The comment that the plugin gives a job of the rule."""
-    named = "_".join(wildcards).replace("/", "_")
+    named = joined(wildcards)
     return f"rule_{rule}_wildcards_{named}" if named else f"rule_{rule}"
+
+
+def joined(wildcards: Iterable[str]) -> str:
+    """A job's wildcards as the plugin writes them in comments and in the folders of logs."""
+    return "_".join(wildcards).replace("/", "_")
 
 
 def poll_every(executor: Any, seconds: float) -> None:

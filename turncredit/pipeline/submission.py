@@ -115,8 +115,8 @@ class Submission:
             return False
         if there is None:
             return False
-        name = "_".join(wildcards).replace("/", "_")
-        log = self._executor.slurm_logdir / f"rule_{job.rule.name}" / name / f"{there.id}.log"
+        folder = self._executor.slurm_logdir / f"rule_{job.rule.name}" / slurm.joined(wildcards)
+        log = folder / f"{there.id}.log"
         taken = SubmittedJobInfo(job, external_jobid=there.id, aux={"slurm_logfile": log})
         self._executor._report_job_submission_threadsafe(taken)
         self._taken()
