@@ -23,6 +23,12 @@ from turncredit.envs.webshop import catalogue
 Item = TypeVar("Item")
 
 
+def others_reach(folder: Path) -> None:
+    """Let other users into a folder that pytest made for this one alone, a level deeper with several processes."""
+    for above in (folder, *folder.parents[:3]):
+        above.chmod(above.stat().st_mode | 0o055)
+
+
 def nonempty(items: Iterable[Item]) -> list[Item]:
     """The items as a list, of which there must be at least one: a loop over none would check nothing."""
     found = list(items)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import others_reach
 from turncredit.errors import UserError
 from turncredit.pipeline import locks
 
@@ -37,8 +38,7 @@ def record_of(state: Path, process: subprocess.Popen) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_in_a_folder_that_cannot_be_written_nothing_is_recorded_and_nothing_fails(tmp_path: Path) -> None:
-    for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+    others_reach(tmp_path)
     os.seteuid(54321)
     try:
         assert not locks.take_over(tmp_path / ".snakemake")
@@ -114,8 +114,7 @@ print(Path(f"/proc/{record['pid']}").exists(), locks.lives(record), locks.take_o
 def test_the_run_of_another_user_whose_processes_are_hidden_keeps_its_lock(state, other):
     """Login nodes of clusters often mount /proc so that users see their own processes alone."""
     record_of(state, other)
-    for above in (state, *state.parents[:3]):
-        above.chmod(above.stat().st_mode | 0o055)
+    others_reach(state)
     for written in (state / "locks", state / "turncredit-processes"):
         written.chmod(0o777)
     look = [sys.executable, "-c", OTHER_USER, str(state)]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import others_reach
+
 #: As another user, in the argument's folder: what cannot be written.
 LOOKS = """
 import os, sys
@@ -28,8 +30,7 @@ def test_snakemakes_state_of_another_user_is_one_line_unless_its_owner_shares_it
     for name in ("", "locks", "metadata"):
         (state / name).mkdir()
         (state / name).chmod(0o755 if name == closed else 0o777)
-    for above in (*tmp_path.parents[:3], tmp_path):
-        above.chmod(above.stat().st_mode | 0o055)
+    others_reach(tmp_path)
     tmp_path.chmod(0o777)
     done = subprocess.run([sys.executable, "-c", LOOKS, str(tmp_path)], capture_output=True, text=True, check=True)
     line = f"{state / (closed or '')}: Snakemake cannot write its state there (it belongs to root)"

@@ -185,16 +185,19 @@ def _in_words(error: Exception, described: Description) -> str:
 
 @contextmanager
 def failing_in_one_line(label: str) -> Iterator[None]:
-    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal."""
+    """Inside, a user error, a full disk or an unusable path ends the process with one line on the terminal."""
     try:
         yield
+        return
+    except UserError as error:
+        line, status = f"{label}: {error}", failures.status_of(error)
     except OSError as error:
         reason = in_one_line(error)
         if reason is None:
             raise
-        line = f"{label}: {reason}"
-        print(line, file=sys.stderr, flush=True)
-        raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
+        line, status = f"{label}: {reason}", failures.OTHER_ERROR
+    print(line, file=sys.stderr, flush=True)
+    raise failures.JobFailed(status, line, None)
 
 
 def measured(

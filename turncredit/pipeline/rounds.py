@@ -7,7 +7,6 @@ skipped, so a killed job loses at most the stage that was running.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from typing import Any
 
 from turncredit.config import from_mapping, stages
 from turncredit.data.files import remove_folder
-from turncredit.errors import OutOfTime, UserError
+from turncredit.errors import OutOfTime
 from turncredit.pipeline import failures, loop, partitions, preflight, slurm
 from turncredit.pipeline import job_script as jobs
 from turncredit.pipeline.job import Job, JobKeys, Store
@@ -67,7 +66,7 @@ def run(snakemake: Any) -> None:
     jobs.set_environment()
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
     label = failures.label(snakemake.rule, wildcards)
-    with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)), _failing_in_one_line(label):
+    with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)), jobs.failing_in_one_line(label):
         preflight.check_gpu("rounds", partitions.gpus_asked(snakemake.resources))
         limit = TimeLimit(slurm.end_of_this_job())
         rounds = list(snakemake.params["rounds"])
@@ -75,17 +74,6 @@ def run(snakemake: Any) -> None:
     for path in map(str, snakemake.output):  # even of existing outputs, which are up to date with these inputs
         with suppress(FileNotFoundError):  # a file that appears late: Snakemake waits for it, and names it
             os.utime(path)
-
-
-@contextmanager
-def _failing_in_one_line(label: str) -> Iterator[None]:
-    """Inside, a mistake of a user's outside of a stage ends the job with one line on the terminal."""
-    try:
-        yield
-    except UserError as error:
-        line = f"{label}: {error}"
-        print(line, file=sys.stderr, flush=True)
-        raise failures.JobFailed(failures.status_of(error), line, None) from None
 
 
 class TimeLimit:
