@@ -51,17 +51,19 @@ class Made(NamedTuple):
     settings   what is set beside them
     also       audited methods beside those of config/score_data.yaml, which read what only this world or agent has
     without    those of config/score_data.yaml that would take too long
+    games      added to the seed of the games: no two parts share a game, so that their groups can be resampled alone
     """
 
     configs: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    games: int = 0
 
 
 EXPERIMENTS: dict[str, Made] = {
     "score_household_1": Made(),
-    "score_household_2": Made(settings={"sft": {"seed": 1}, "policy": {"scratch": {"seed": 1}}}),
+    "score_household_2": Made(settings={"sft": {"seed": 1}, "policy": {"scratch": {"seed": 1}}}, games=100),
     # The agent of config/hipif.yaml without its reward: its turns have subgoals, which other agents' lack.
     "score_household_hipif": Made(
         settings={
@@ -75,6 +77,7 @@ EXPERIMENTS: dict[str, Made] = {
         },
         also=("hipif", "hipif_gigpo", "hiper"),
         without=("vineppo",),  # each of its continuations' turns reads a context of its own
+        games=200,
     ),
     "score_sokoban": Made(("config/sokoban.yaml",)),
     "score_webshop": Made(("config/webshop.yaml",)),
@@ -82,7 +85,7 @@ EXPERIMENTS: dict[str, Made] = {
     "score_virtualhome": Made(("config/virtualhome.yaml",)),
     "score_searchqa": Made(("config/searchqa.yaml",), also=("igpo", "trace", "delta_belief", "lotapo")),
 }
-#: The seed of the games in the package's set (config/score_data.yaml).
+#: The seed of the games in the package's set (config/score_data.yaml), to which `Made.games` is added.
 GAMES = 50
 #: The audited rounds of these experiments (config/score_data.yaml), and what their parts are called.
 ROUNDS = {2: "early", 6: "late"}
@@ -141,7 +144,8 @@ def command(name: str, games: int, cores: int, tiny: bool = False) -> list[str]:
     """The command that makes an experiment's rollouts, without its targets."""
     made = EXPERIMENTS[name]
     methods = [*(one for one in audited() if one not in made.without), *made.also]
-    settings = merge(made.settings, {"tasks": {"seed": games}, "audit": {"methods": methods}}, TINY if tiny else {})
+    own = {"tasks": {"seed": games + made.games}, "audit": {"methods": methods}}
+    settings = merge(made.settings, own, TINY if tiny else {})
     return [
         str(Path(sys.executable).with_name("snakemake")), "--cores", str(cores),
         "--configfile", *made.configs, CONFIG,
