@@ -6,7 +6,8 @@ python -m benchmarks.methods.pairs results/methods
 
 A line for each method or pair: success, or the first minus the second in points, with 95% over seeds and games; of a
 pair p, two-sided and not corrected, and the difference of each seed. Without names: every method against flat GRPO as a
-table, best first. Final success is the mean of the last three evaluated rounds, or of `--rounds`.
+table, best first; p there is the report's, corrected over families or over the other methods of theirs (family in
+brackets). Final success is the mean of the last three evaluated rounds, or of `--rounds`, which have no such p.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from benchmarks.methods.table import cell
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats import intervals
 from turncredit.views.collect import Results, collect
 from turncredit.views.report.grid import Number
 from turncredit.views.report.selection import final_evals, paired_differences
+from turncredit.views.report.summary import summarise
 
 
 def success(results: Results, method: str, rounds: Sequence[int] | None) -> intervals.Estimate:
@@ -64,14 +67,23 @@ def line(results: Results, name: str, rounds: Sequence[int] | None) -> str:
 def table(results: Results, rounds: Sequence[int] | None) -> Iterator[str]:
     """Every method of the experiment against flat GRPO, best first, as Markdown."""
     successes = {name: success(results, name, rounds) for name in results.experiment.methods}
-    yield f"| | final success | above {BASELINE} | by seed |"
-    yield "|---|---:|---:|---|"
+    corrected = _corrected(results) if rounds is None else {}
+    yield f"| | final success | above {BASELINE} | {'p | ' if corrected else ''}by seed |"
+    yield f"|---|---:|---:|{'---:|' if corrected else ''}---|"
     for name, estimate in sorted(successes.items(), key=lambda item: -item[1].value):
-        if name == BASELINE:
-            yield f"| `{name}` | {written(estimate, 'share')} | baseline | |"
-            continue
-        gain, by_seed = difference(results, name, BASELINE, rounds)
-        yield f"| `{name}` | {written(estimate, 'share')} | {written(gain, 'points')} | {by_seed} |"
+        gain, by_seed = "baseline", ""
+        if name != BASELINE:
+            found = difference(results, name, BASELINE, rounds)
+            gain, by_seed = written(found.estimate, "points"), found.by_seed
+        cells = [f"`{name}`", written(estimate, "share"), gain, *([corrected[name]] if corrected else []), by_seed]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _corrected(results: Results) -> dict[str, str]:
+    """The report's corrected p of every method, empty for references and the baseline."""
+    grids = {grid.name: grid for grid in summarise(results).grids}
+    rows = grids["final"].rows
+    return {name: cell(row.get("holm")) + cell(row.get("holm_variants")) for name, row in rows.items()}
 
 
 def rounds(text: str) -> list[int]:

@@ -564,6 +564,22 @@ def test_pairs_of_methods_are_compared_as_the_table_compares_with_flat_grpo(fini
         results_pairs.main([str(finished), "flat_grpo:gigpo"])
 
 
+def test_the_table_of_pairs_has_the_report_s_p(finished, capsys):
+    results_table.main(str(finished), "final")
+    cells = [cell.strip() for cell in _row_of("has_progressive", capsys.readouterr().out)]
+    results_pairs.main([str(finished)])
+    out = capsys.readouterr().out
+    of_pairs = [cell.strip() for cell in _row_of("has_progressive", out)]
+    assert out.startswith("| | final success | above flat_grpo | p | by seed |")
+    assert of_pairs[1:4] == cells[1:4] and of_pairs[4] in cells[-3:-1] and of_pairs[4]
+    results_pairs.main(["--rounds", "2", str(finished)])
+    assert capsys.readouterr().out.startswith("| | final success | above flat_grpo | by seed |")
+
+
+def _row_of(method, out):
+    return next(row for row in out.split("\n") if row.startswith(f"| `{method}` |")).split("|")
+
+
 def test_a_round_that_was_not_evaluated_is_no_part_of_a_final_figure(finished):
     with pytest.raises(SystemExit, match="a round was not evaluated"):
         results_pairs.main(["--rounds", "2,99", str(finished), "flat_grpo"])
