@@ -571,7 +571,8 @@ def test_the_table_of_pairs_has_the_report_s_p(finished, capsys):
     out = capsys.readouterr().out
     of_pairs = [cell.strip() for cell in _row_of("has_progressive", out)]
     assert out.startswith("| | final success | above flat_grpo | p | by seed |")
-    assert of_pairs[1:4] == cells[1:4] and of_pairs[4] in cells[-3:-1] and of_pairs[4]
+    assert of_pairs[1:4] == cells[1:4]
+    assert of_pairs[4] in [one for one in cells[-3:-1] if one]
     results_pairs.main(["--rounds", "2", str(finished)])
     assert capsys.readouterr().out.startswith("| | final success | above flat_grpo | by seed |")
 

@@ -333,6 +333,19 @@ def test_lora_trains_and_saves_the_adapter_alone(world, credits, tmp_path):
     )
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_an_engine_is_not_doubted_for_the_dropout_of_training(world, credits, tmp_path, dropout):
+    from turncredit.config import LoraConfig
+
+    sft, start = world.path("sft_policy"), tmp_path / "start"
+    settings = LoraConfig(rank=4, alpha=8, dropout=dropout)
+    model = models.add_lora(models.load_model(sft, dtype="float32"), settings, 0)
+    models.save_model(model, start, base=sft, final=start)
+    made = run(world, credits, tmp_path, settings={"minibatch": 16}, policy=start)
+    assert ("first_log_ratio" in made.metrics) == (dropout == 0)
+    assert made.metrics["largest_log_ratio"] >= 0
+
+
 def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
     """The gradient of one turn's loss comes from its response tokens and no others."""
     sequences, advantage_N, _ = training_data(world, credits, skip_dead_groups=False)

@@ -103,7 +103,7 @@ def update(
                 check_step(row, training="the update", step=number + 1, instead=DIVERGED)
                 rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
-    metrics = _summary(rows, state)
+    metrics = _summary(rows, state, same_model=not _drops(model))
     if settings.kl_target and "kl" in metrics:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
@@ -340,11 +340,17 @@ class TrainerState:
         (folder / STATE_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
-def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
+def _drops(model: torch.nn.Module) -> bool:
+    """Whether the model in training has dropout, as an adapter may."""
+    return any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
+
+
+def _summary(rows: Sequence[dict], state: TrainerState, *, same_model: bool) -> dict[str, float]:
     """The round's metrics: sums and means over its steps, and of one step what compares it with the sampling.
 
     That is the first step that computed something. `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio`
-    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0.
+    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0. With dropout the
+    model is not the one that sampled (`same_model` is false), and the three are left out.
     `largest_log_ratio` is the largest such mean over all steps: how far the round moved the policy.
     """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
@@ -355,6 +361,7 @@ def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
             metrics[name] = float(np.mean(values))
     first = next((row for row in rows if row["ratio_max"] is not None), None)
     if first is not None:
-        metrics |= {f"first_{name}": first[name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
+        if same_model:
+            metrics |= {f"first_{name}": first[name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
         metrics["largest_log_ratio"] = max(row["log_ratio"] for row in rows if row["log_ratio"] is not None)
     return metrics

@@ -73,7 +73,7 @@ def warning(metrics: Mapping[str, float]) -> str | None:
     if not metrics["turns_with_advantage"]:
         return "every advantage is 0: no credit was learned. Steps had only momentum, weight decay and any KL penalty"
     # With recomputed log-probabilities the first step's ratio is 1, and the difference is no part of it.
-    if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:
+    if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:  # absent with dropout
         return (
             f"before the first step, log-probabilities differ from the sampling engine's by "
             f"{metrics['first_log_ratio']:.3f} on average, as if the policy had changed; see 'Engines that disagree "
