@@ -140,6 +140,15 @@ def test_a_table_of_other_content_is_said_to_have_changed_and_not_what_was_made_
     assert problems(results) == [("changed", str(file))]
 
 
+def test_swapped_tables_are_blamed_and_not_the_policies_that_they_were_made_from(results):
+    one, two = (path(results, "evals", round) for round in (1, 2))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    reader = path(results, "invariants")
+    assert [where for _, where in problems(results)] == sorted(str(file) for file in (one, two, reader))
+
+
 def test_an_artifact_made_with_other_settings_is_stale(results):
     configure(results, update={"lr": 1e-5})
     stale = [path(results, name, round) for name in ("policy", "updates") for round in (1, 2)]

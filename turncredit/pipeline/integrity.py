@@ -213,6 +213,18 @@ def _rewritten(jobs: Mapping[Step, JobFiles], store: Store, deleted: set[str]) -
     return problems
 
 
+def _as_written(path: str, files: JobFiles, store: Store) -> bool:
+    """Whether an undamaged artifact is what its job wrote: a folder by its own record, a file by the job's metrics."""
+    if Path(path).is_dir():
+        return "content" in provenance.made_from(path)  # compared when damage was looked for
+    try:
+        written = read_metrics(Path(files.metrics)).get("files", {})
+    except UserError:
+        return False
+    names = [name for name, output in files.outputs.items() if output == path]
+    return any(written.get(name) == store.hash(path) for name in names)
+
+
 def _unreadable(metrics: str) -> str | None:
     try:
         read_metrics(Path(metrics))
@@ -226,7 +238,8 @@ def _provenance(
 ) -> tuple[dict[str, Problem], dict[str, Problem]]:
     """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
 
-    An input is to blame if every artifact that was made from it recorded another content; else these are stale.
+    An input is to blame if every artifact that was made from it recorded another content, unless it is what its job
+    wrote; else these are stale.
     """
     stale: dict[str, Problem] = {}
     same: set[str] = set()
@@ -255,9 +268,9 @@ def _provenance(
     changed = {}
     makers = {path: step for step, files in jobs.items() for path in files.outputs.values()}
     for source, users in other.items():
-        if source in makers and source not in same and source not in stale:
-            why = f"changed since {users[0][0]} was made from it"
-            changed[source] = Problem("changed", source, why, makers[source])
+        maker = makers.get(source)
+        if maker and source not in same | set(stale) and not _as_written(source, jobs[maker], store):
+            changed[source] = Problem("changed", source, f"changed since {users[0][0]} was made from it", maker)
             continue
         for path, step in users:
             stale.setdefault(path, Problem("stale", path, f"{source} has changed since it was made", step))
