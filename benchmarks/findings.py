@@ -58,6 +58,7 @@ KNOWLEDGE = {
         "value_baseline",
         "ppo",
         "turn_ppo",
+        "bi_level_gae",
         "has_turnrd",
         "has_turnrd_film",
         "agentprm",
@@ -84,7 +85,7 @@ KNOWLEDGE = {
 }
 SETTINGS = {
     "household 1": "household: first SFT policy",
-    "household 2": "second, four or eight seeds",
+    "household 2": "second",
 }
 #: Points of success; an interval that goes on beyond them ends in an arrow.
 LEFT, RIGHT = -31.0, 21.0
