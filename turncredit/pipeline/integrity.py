@@ -216,7 +216,7 @@ def _rewritten(jobs: Mapping[Step, JobFiles], store: Store, deleted: set[str]) -
 def _as_written(path: str, files: JobFiles, store: Store) -> bool:
     """Whether an undamaged artifact is what its job wrote: a folder by its own record, a file by the job's metrics."""
     if Path(path).is_dir():
-        return "content" in provenance.made_from(path)  # compared when damage was looked for
+        return "content" in (provenance.made_from(path) or {})  # compared when damage was looked for
     try:
         written = read_metrics(Path(files.metrics)).get("files", {})
     except UserError:
