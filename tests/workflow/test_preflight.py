@@ -652,8 +652,8 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
     stand_in.chmod(0o755)
     monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
     monkeypatch.setattr(doctor, "CANCELS_WITHIN", 1.0)
-    assert doctor.try_jobs(tiny.experiment(), "slurm", None, 0.01)
-    assert f"FAIL  not every job has ended after 0.01 minutes (--minutes); {said}" in capsys.readouterr().out
+    assert doctor.try_jobs(tiny.experiment(), "slurm", None, 0.05)
+    assert f"FAIL  not every job has ended after 0.05 minutes (--minutes); {said}" in capsys.readouterr().out
     assert (tmp_path / "cancelled").exists()
 
 
