@@ -201,28 +201,28 @@ def _missing(
 
 def _rewritten(jobs: Mapping[Step, JobFiles], store: Store, deleted: set[str]) -> dict[str, Problem]:
     """Files that are not what their job wrote, by the hashes in its metrics, which older jobs did not record."""
-    problems = {}
-    for step, files in jobs.items():
-        try:
-            written = read_metrics(Path(files.metrics)).get("files", {})
-        except UserError:
-            continue  # there are no metrics yet, or `_missing` says what is wrong with them
-        for name, path in files.outputs.items():
-            if name in written and os.path.isfile(path) and path not in deleted and store.hash(path) != written[name]:
-                problems[path] = Problem("changed", path, "changed since its job wrote it", step)
-    return problems
+    return {
+        path: Problem("changed", path, "changed since its job wrote it", step)
+        for step, files in jobs.items()
+        for path, content in _written(files).items()
+        if os.path.isfile(path) and path not in deleted and store.hash(path) != content
+    }
 
 
 def _as_written(path: str, files: JobFiles, store: Store) -> bool:
     """Whether an undamaged artifact is what its job wrote: a folder by its own record, a file by the job's metrics."""
     if Path(path).is_dir():
         return "content" in (provenance.made_from(path) or {})  # compared when damage was looked for
+    return store.hash(path) == _written(files).get(path)
+
+
+def _written(files: JobFiles) -> dict[str, str]:
+    """By path, the hash of each file as its job wrote it; none where there are no metrics that can be read."""
     try:
-        written = read_metrics(Path(files.metrics)).get("files", {})
+        hashes = read_metrics(Path(files.metrics)).get("files", {})
     except UserError:
-        return False
-    names = [name for name, output in files.outputs.items() if output == path]
-    return any(written.get(name) == store.hash(path) for name in names)
+        return {}  # there are no metrics yet, or `_missing` says what is wrong with them
+    return {path: hashes[name] for name, path in files.outputs.items() if name in hashes}
 
 
 def _unreadable(metrics: str) -> str | None:
@@ -269,7 +269,8 @@ def _provenance(
     makers = {path: step for step, files in jobs.items() for path in files.outputs.values()}
     for source, users in other.items():
         maker = makers.get(source)
-        if maker and source not in same | set(stale) and not _as_written(source, jobs[maker], store):
+        settled = source in same or source in stale
+        if maker and not settled and not _as_written(source, jobs[maker], store):
             changed[source] = Problem("changed", source, f"changed since {users[0][0]} was made from it", maker)
             continue
         for path, step in users:
