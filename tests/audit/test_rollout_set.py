@@ -314,6 +314,12 @@ def test_the_set_of_the_package_is_whole_small_and_described():
         assert part.view.size_G.min() == part.view.size_G.max() > 1
 
 
+def test_no_two_parts_of_the_set_of_the_package_share_a_game():
+    """A task's name has its game's hash. The mean over parts resamples the groups of each part on its own."""
+    games = [set(part.turns["task_id"].to_pylist()) for part in rollout_set.built_in().parts]
+    assert sum(len(one) for one in nonempty(games)) == len(set().union(*games))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gigpo", "has_judge", "turn_value", "hcapo", "oracle_progress"])
 def test_methods_are_scored_on_the_set_of_the_package_with_what_they_read(name):
@@ -386,6 +392,18 @@ def test_the_command_prints_both_and_refuses_what_neither_can_score(folder):
     assert len(refused.stderr.splitlines()) == 1
 
 
+def test_a_mean_over_fewer_parts_comes_last_and_says_so(small):
+    board = leaderboard([METHODS["triage"], METHODS["flat_grpo"]], rollout_set=small, **FAST)
+    best, flat = board.on_rollouts
+    found = best.card.recorded
+    fewer = best._replace(card=replace(best.card, recorded=replace(found, parts=found.parts[:1])))
+    cut = board._replace(scored=(fewer, flat))
+    assert [one.method.name for one in cut.on_rollouts] == ["flat_grpo", "triage"]
+    assert re.search(r"^\| `triage` \|  \|  \| \+0\.\d\d \(1 of 2\) \|", markdown(cut), re.MULTILINE)
+    assert "does not compare" in markdown(cut)
+    assert "does not compare" not in markdown(board)
+
+
 def test_the_leaderboard_has_methods_that_only_the_set_can_score(small):
     methods = [METHODS[name] for name in ("flat_grpo", "triage", "mgr", "carl")]
     board = leaderboard(methods, rollout_set=small, **FAST)
@@ -408,19 +426,29 @@ def test_the_leaderboard_has_methods_that_only_the_set_can_score(small):
 # ------------------------------------------------------------------ what it is worth
 
 
-def test_a_setting_is_compared_with_the_recorded_rollouts_of_its_world(small):
+@pytest.mark.parametrize(
+    ("setting", "world", "names"),
+    [
+        ("household 1", "household", ("flat_grpo", "rloo", "gigpo", "hgpo", "scpo", "step_grpo", "hcapo")),
+        ("Search-QA", "searchqa", ("flat_grpo", "hgpo", "gigpo", "has_judge", "mgr", "igpo", "ppo")),
+    ],
+)
+def test_a_setting_is_compared_with_the_recorded_rollouts_of_its_world(small, setting, world, names):
+    """The last method has no rollouts of this world, so nothing predicts its gain."""
     found = score_rollouts(METHODS["gigpo"], small)
     board = []
-    for name in ("flat_grpo", "rloo", "gigpo", "hgpo", "scpo", "step_grpo"):
-        gain = gains()["household 1"][name].value
+    for name in names:
+        gain = gains()[setting][name].value
         parts = (
-            replace(found.parts[0], world="household", rank=Agreement(gain, 0, 0, 1)),
-            replace(found.parts[1], world="sokoban", rank=Agreement(-3 * gain, 0, 0, 1)),
+            replace(found.parts[0], world="another", rank=Agreement(-3 * gain, 0, 0, 1)),
+            replace(found.parts[1], world=world, rank=Agreement(gain, 0, 0, 1)),
         )
-        card = Card(name, "", (), (), None, None, 0, 0, 0.5, "lacks it", replace(found, parts=parts))
+        has = replace(found, parts=parts[: 1 if name == names[-1] else 2])
+        card = Card(name, "", (), (), None, None, 0, 0, 0.5, "lacks it", has)
         board.append(Scored(METHODS[name], card, summarise(card, card)))
-    one = next(one for one in worth(board) if (one.part, one.setting) == ("real_rank", "household 1"))
+    one = next(one for one in worth(board) if (one.part, one.setting) == ("real_rank", setting))
     assert one.rho == pytest.approx(1)
+    assert one.families == len(names) - 1
 
 
 def test_signs_are_predicted_from_the_other_families():

@@ -194,6 +194,7 @@ def test_a_function_that_would_take_minutes_is_refused_before_it_does(monkeypatc
         ((), "give one method"),
         (("gigpo", "--all"), "give one method"),
         (("gigpo", "--markdown", "x.md"), "give --all"),
+        (("turns.parquet",), "turns.parquet: score takes a method, not a table of turns"),
         (("gigpoo",), "unknown method 'gigpoo' (did you mean 'gigpo'?)"),
         (("gigpo", "--json", "x.txt"), "JSON"),
         (("gigpo", "--html", "x.json"), "HTML"),

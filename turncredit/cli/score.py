@@ -24,6 +24,9 @@ from turncredit.views.score.leaderboard import markdown as as_markdown
 from turncredit.views.score.leaderboard import print_leaderboard
 from turncredit.views.terminal import console
 
+#: How the name of a file with rollouts may end.
+_TABLES = (".parquet", ".jsonl", ".json", ".csv")
+
 
 def score_method(
     method: Annotated[
@@ -50,6 +53,11 @@ def score_method(
         raise UserError("give one method, such as `turncredit score gigpo`, or --all")
     if markdown is not None and not every:
         raise UserError("--markdown writes the leaderboard of all methods; give --all instead of a method")
+    if method is not None and Path(method).suffix in _TABLES:
+        raise UserError(
+            f"{method}: score takes a method, not a table of turns; `turncredit credit` computes credit for one, and "
+            "`turncredit fidelity` compares it with true advantages"
+        )
     for path, suffixes in ((json, (".json",)), (html, (".html", ".htm")), (markdown, (".md",))):
         if path is not None:
             output_file(path, suffixes, reads=[data, labels])

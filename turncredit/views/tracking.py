@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout, round_name, sampled_by
-from turncredit.config.loading import AUDIT, SHARED
+from turncredit.config.loading import AUDIT, SHARED, leaves
 from turncredit.config.warm_starts import SFT
 from turncredit.errors import UserError
 from turncredit.views.experiments import paid_by, played_for, run_rounds
@@ -285,12 +285,4 @@ def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
             data[section] = experiment.section_for(method, section).model_dump(mode="json")
         data["agent"] = experiment.agent_of(method).model_dump(mode="json")
         data |= {"method": method, "seed": seed}
-    return {name: value[:500] for name, value in _flat(redacted(data)).items()}
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    out: dict[str, str] = {}
-    for key, value in data.items():
-        name = f"{prefix}{key}"
-        out |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: str(value)}
-    return out
+    return {".".join(path): str(value)[:500] for path, value in leaves(redacted(data))}

@@ -235,10 +235,10 @@ def _refused(x_N: np.ndarray, scored: Scored, draws: Resamples) -> Agreement:
 
 
 def _mean(numbers: Sequence[Agreement], value_PB: Sequence[np.ndarray], scores: Sequence[PartScore]) -> Agreement:
-    """The mean over parts, whose task groups are resampled independently.
+    """The mean over parts, whose task groups are resampled independently: no game is in two parts of the package's set.
 
-    So are groups of two parts that played one game, as those of the set's household policies did: drawn together, the
-    errors of eight methods' mean rank correlations over these parts were at most 9% larger.
+    In a set of one's own, parts may share games. In version 1 of the package's set, where two policies played the same
+    ones, drawing their groups together made the errors of eight methods' mean rank correlations at most 9% larger.
     """
     groups = sum(one.groups for one in scores)
     any_part = Resamples(groups, RESAMPLES, 0)  # only for the interval's level

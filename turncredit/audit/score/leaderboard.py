@@ -26,6 +26,11 @@ class Scored(NamedTuple):
     summary: Summary
 
 
+def parts_of(one: Scored) -> int:
+    """How many parts of the recorded rollouts the method was scored on."""
+    return len(one.card.recorded.parts) if isinstance(one.card.recorded, RolloutScore) else 0
+
+
 class Leaderboard(NamedTuple):
     """The methods that were scored anywhere, best first; why others are not on exact worlds, and on recorded rollouts
     (method, reason)."""
@@ -41,9 +46,12 @@ class Leaderboard(NamedTuple):
 
     @property
     def on_rollouts(self) -> list[Scored]:
-        """Those that were scored on recorded rollouts, best rank correlation first."""
+        """Those that were scored on recorded rollouts: on the most parts first, then by the best rank correlation.
+
+        Means over different parts do not compare: parts differ more than methods.
+        """
         have = [one for one in self.scored if isinstance(one.card.recorded, RolloutScore)]
-        return sorted(have, key=lambda one: (-round(one.summary.real_rank, 2), one.method.name))
+        return sorted(have, key=lambda one: (-parts_of(one), -round(one.summary.real_rank, 2), one.method.name))
 
 
 def leaderboard(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.audit.score.agreement import RolloutScore
+from turncredit.audit.score.agreement import PartScore, RolloutScore
 from turncredit.audit.score.leaderboard import Scored
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats.levels import LEVEL, holm
@@ -74,11 +74,14 @@ def gains() -> dict[str, dict[str, Gain]]:
 def worth(scored: Sequence[Scored]) -> list[Worth]:
     """Each part against the gains of each setting in which enough families were trained. References are left out."""
     out = []
+    worlds = {part.world for one in scored for part in _recorded(one)}
     for part, sign in PARTS.items():
         for setting, gain in gains().items():
-            heads = _heads(one for one in scored if one.method.name in gain and isfinite(_value(one, part, setting)))
+            world = setting.split(maxsplit=1)[0].lower().replace("-", "")
+            value = {one.method.name: _value(one, part, world if world in worlds else None) for one in scored}
+            heads = _heads(one for one in scored if one.method.name in gain and isfinite(value[one.method.name]))
             if len(heads) >= FEWEST_POINTS:
-                x = np.array([sign * _value(one, part, setting) for one in heads])
+                x = np.array([sign * value[one.method.name] for one in heads])
                 y = np.array([gain[one.method.name].value for one in heads])
                 signs = signs_right(x, y), max(int((y > 0).sum()), int((y <= 0).sum()))
                 out.append(Worth(part, setting, *spearman(x, y), len(heads), *signs))
@@ -116,16 +119,21 @@ def _heads(scored: Iterable[Scored]) -> list[Scored]:
     return list(heads.values())
 
 
-def _value(one: Scored, part: str, setting: str) -> float:
-    """The number of a method; on recorded rollouts in the setting's world, where the set has it."""
-    value = float(getattr(one.summary, part))
+def _recorded(one: Scored) -> tuple[PartScore, ...]:
     found = one.card.recorded
-    if part.startswith(RECORDED) and isinstance(found, RolloutScore):
+    return found.parts if isinstance(found, RolloutScore) else ()
+
+
+def _value(one: Scored, part: str, world: str | None) -> float:
+    """The number of a method; on recorded rollouts over this world's parts, NaN where the method has none.
+
+    world  None: the set does not have the setting's world, so the mean over all parts counts
+    """
+    value = float(getattr(one.summary, part))
+    if part.startswith(RECORDED) and world is not None:
         name = part.removeprefix(RECORDED)
-        of_world = [
-            getattr(each, name).value for each in found.parts if each.world == setting.split(maxsplit=1)[0].lower()
-        ]
-        return float(np.mean(of_world)) if of_world else value
+        of_world = [getattr(each, name).value for each in _recorded(one) if each.world == world]
+        return float(np.mean(of_world)) if of_world else np.nan
     if part == "going_on":
         return abs(value)
     return 1e9 if part == "noise" and value == np.inf else value  # the last rank

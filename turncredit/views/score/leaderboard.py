@@ -8,7 +8,7 @@ from rich.console import Console
 
 from turncredit.audit.score.agreement import RolloutScore
 from turncredit.audit.score.card import SIZE
-from turncredit.audit.score.leaderboard import Leaderboard, Scored
+from turncredit.audit.score.leaderboard import Leaderboard, Scored, parts_of
 from turncredit.audit.score.worth import Worth, gains, part_name, verdict, worth
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.views.score.words import share, times, two, within
@@ -128,6 +128,7 @@ def markdown(board: Leaderboard) -> str:
     """docs/leaderboard.md, as it is committed: a row for each method that was scored anywhere."""
     settings, recorded = board.scored[0].card, board.on_rollouts
     order = [*recorded, *(one for one in board.on_worlds if one not in recorded)]
+    parts = max(map(parts_of, recorded), default=0)
     nowhere = sorted({method.name for method, _ in board.left_out} - {one.method.name for one in board.scored})
     lines = [
         "# Leaderboard: how every method scores",
@@ -142,22 +143,29 @@ def markdown(board: Leaderboard) -> str:
         "",
         f"| method | {' | '.join(PAGE)} |",
         f"|---|{'---:|' * (len(PAGE) - 1)}---|",
-        *(f"| {_name(one)} | {' | '.join(_page_cells(one))} |" for one in order),
+        *(f"| {_name(one)} | {' | '.join(_page_cells(one, parts))} |" for one in order),
         "",
         *(f"- *{name}*: {meaning}." for name, meaning in PAGE.items()),
         "- *italics*: a [reference](methods/references.md), which could not be used in a real environment.",
         "- Empty: the rollouts lack what the method reads. `turncredit score NAME` says what.",
     ]
+    if any(parts_of(one) < parts for one in recorded):
+        lines.append(
+            f"- *recorded* (2 of {parts}): the mean over the 2 parts that have what the method reads. It does not "
+            "compare with other rows."
+        )
     if nowhere:
         lines.append(f"- Scored on neither: {', '.join(f'`{name}`' for name in nowhere)}.")
     return "\n".join([*lines, "", "## Do these numbers predict gains?", "", verdict(worth(board.scored)), ""])
 
 
-def _page_cells(one: Scored) -> list[str]:
-    """A method's numbers, in the order of `PAGE`; empty where it was not scored."""
+def _page_cells(one: Scored, parts: int) -> list[str]:
+    """A method's numbers, in the order of `PAGE`; empty where it was not scored. `parts` are those of the set."""
     found = one.summary
     exact = [two(found.rank), share(found.cosine)] if one.card.worlds else ["", ""]
-    recorded = two(one.card.recorded.rank.value) if isinstance(one.card.recorded, RolloutScore) else ""
+    recorded = two(found.real_rank) if parts_of(one) else ""
+    if 0 < parts_of(one) < parts:
+        recorded += f" ({parts_of(one)} of {parts})"
     return [*exact, recorded, _gains(one.method.name)]
 
 
@@ -174,8 +182,9 @@ def _set(board: Leaderboard) -> str:
 
 def _whole_set(board: Leaderboard) -> RolloutScore:
     """The score of a method that the most parts of the set could score."""
-    found = [one.card.recorded for one in board.on_rollouts if isinstance(one.card.recorded, RolloutScore)]
-    return max(found, key=lambda one: len(one.parts))
+    found = board.on_rollouts[0].card.recorded
+    assert isinstance(found, RolloutScore)
+    return found
 
 
 def worth_rows(found: Sequence[Worth]) -> tuple[list[str], list[list[str]]]:
