@@ -25,7 +25,7 @@ from turncredit.audit.score import rollout_set
 from turncredit.audit.score.agreement import MEASURES, Agreement, score_rollouts
 from turncredit.audit.score.card import Card, as_json, full_card, score, summarise
 from turncredit.audit.score.leaderboard import Scored, leaderboard
-from turncredit.audit.score.worth import gains, signs_right, worth
+from turncredit.audit.score.worth import gains, signs_elsewhere, signs_right, worth
 from turncredit.config.layout import Layout
 from turncredit.credit import METHODS, resolve
 from turncredit.data import tables
@@ -456,3 +456,12 @@ def test_signs_are_predicted_from_the_other_families():
     assert signs_right(x, np.array([-1.0, -1, -1, 1, 1, 1])) == 6
     assert signs_right(x, np.array([1.0, 1, 1, -1, -1, -1])) == 0  # more is better is given, not found
     assert signs_right(np.zeros(6), np.array([1.0, 1, 1, 1, 1, -1])) == 5
+
+
+def test_signs_are_predicted_from_the_other_environments():
+    """Their families above 3 gain, so the rule is the middle of 2 and 4."""
+    others = [(np.array([0.0, 4]), np.array([-1.0, 1])), (np.array([2.0, 6]), np.array([-1.0, 1]))]
+    x = np.array([1.0, 2.9, 3.1, 9])
+    assert signs_elsewhere(x, np.array([-1.0, -1, 1, 1]), others) == 4
+    assert signs_elsewhere(x, np.array([-1.0, 1, 1, -1]), others) == 2
+    assert signs_elsewhere(x, x, []) is None

@@ -46,6 +46,7 @@ class Worth(NamedTuple):
 
     rho, low, high, p   Spearman's correlation with its interval
     right               families whose gain has the sign that the others predict (`signs_right`)
+    elsewhere           the same with a rule found in the other environments; None without another one
     most                families with the more frequent sign: right without looking at the part
     """
 
@@ -57,6 +58,7 @@ class Worth(NamedTuple):
     p: float
     families: int
     right: int
+    elsewhere: int | None
     most: int
 
 
@@ -76,16 +78,24 @@ def worth(scored: Sequence[Scored]) -> list[Worth]:
     out = []
     worlds = {part.world for one in scored for part in _recorded(one)}
     for part, sign in PARTS.items():
+        points: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for setting, gain in gains().items():
-            world = setting.split(maxsplit=1)[0].lower().replace("-", "")
+            world = _world(setting)
             value = {one.method.name: _value(one, part, world if world in worlds else None) for one in scored}
             heads = _heads(one for one in scored if one.method.name in gain and isfinite(value[one.method.name]))
             if len(heads) >= FEWEST_POINTS:
                 x = np.array([sign * value[one.method.name] for one in heads])
-                y = np.array([gain[one.method.name].value for one in heads])
-                signs = signs_right(x, y), max(int((y > 0).sum()), int((y <= 0).sum()))
-                out.append(Worth(part, setting, *spearman(x, y), len(heads), *signs))
+                points[setting] = x, np.array([gain[one.method.name].value for one in heads])
+        for setting, (x, y) in points.items():
+            others = [points[other] for other in points if _world(other) != _world(setting)]
+            signs = signs_right(x, y), signs_elsewhere(x, y, others), max(int((y > 0).sum()), int((y <= 0).sum()))
+            out.append(Worth(part, setting, *spearman(x, y), len(x), *signs))
     return out
+
+
+def _world(setting: str) -> str:
+    """The world of a setting of the gains: `household 1` and `household 2` are of one."""
+    return setting.split(maxsplit=1)[0].lower().replace("-", "")
 
 
 def signs_right(x: np.ndarray, y: np.ndarray) -> int:
@@ -100,6 +110,18 @@ def signs_right(x: np.ndarray, y: np.ndarray) -> int:
         for one in everyone
         for others in [everyone != one]
     )
+
+
+def signs_elsewhere(x: np.ndarray, y: np.ndarray, others: Sequence[tuple[np.ndarray, np.ndarray]]) -> int | None:
+    """How many y have the sign that is predicted from x with the rule found in other environments; None without any.
+
+    x, y    of one environment's families
+    others  those of each other environment; the rule is that of `signs_right`, found on all of them together
+    """
+    if not others:
+        return None
+    place = _threshold(*(np.concatenate(column) for column in zip(*others, strict=True)))
+    return int(((x > place) == (y > 0)).sum())
 
 
 def _threshold(x: np.ndarray, y: np.ndarray) -> float:

@@ -156,7 +156,30 @@ def markdown(board: Leaderboard) -> str:
         )
     if nowhere:
         lines.append(f"- Scored on neither: {', '.join(f'`{name}`' for name in nowhere)}.")
-    return "\n".join([*lines, "", "## Do these numbers predict gains?", "", verdict(worth(board.scored)), ""])
+    found = worth(board.scored)
+    return "\n".join([*lines, "", "## Do these numbers predict gains?", "", verdict(found), *_signs(found), ""])
+
+
+def _signs(found: Sequence[Worth]) -> list[str]:
+    """For each number, over all settings: how many gains have the sign that it predicts."""
+    if not found:
+        return []
+    rows = []
+    for part in dict.fromkeys(one.part for one in found):
+        of = [one for one in found if one.part == part]
+        sums = (sum(one.right for one in of), sum(one.elsewhere or 0 for one in of), sum(one.most for one in of))
+        known = all(one.elsewhere is not None for one in of)
+        cells = (str(sums[0]), str(sums[1]) if known else "", str(sums[2]), str(sum(one.families for one in of)))
+        rows.append(f"| {part_name(part)} | {' | '.join(cells)} |")
+    return [
+        "",
+        "How many gains have the sign that a number predicts, by a threshold found on the setting's other families, or "
+        "in the other environments; and how many if all have the setting's more frequent sign:",
+        "",
+        "| number | other families | other environments | more frequent sign | of |",
+        "|---|---:|---:|---:|---:|",
+        *rows,
+    ]
 
 
 def _page_cells(one: Scored, parts: int) -> list[str]:
@@ -191,7 +214,8 @@ def worth_rows(found: Sequence[Worth]) -> tuple[list[str], list[list[str]]]:
     """Settings, and for each number of a card its name and what it says of their gains."""
     by_part: dict[str, dict[str, str]] = {}
     for one in found:
-        signs = f"signs {one.right} of {one.families} ({one.most})"
+        elsewhere = "" if one.elsewhere is None else f", {one.elsewhere} from elsewhere"
+        signs = f"signs {one.right} of {one.families}{elsewhere} ({one.most})"
         text = f"{two(one.rho)} ({two(one.low)} to {two(one.high)}), p {one.p:.2f}, {signs}"
         by_part.setdefault(one.part, {})[one.setting] = text
     settings = list(dict.fromkeys(one.setting for one in found))
