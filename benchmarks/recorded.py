@@ -1,12 +1,14 @@
 """The evaluations, fidelity, leak tests and ground truth of an experiment in a few small files, for its report.
 
 python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
+python -m benchmarks.recorded add results/more benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
 python -m benchmarks.methods.table results/methods_recorded final
 python -m benchmarks.recorded withdraw benchmarks/methods/recorded agentprm has_turnrd
 
 A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata
 of each file says where its first table came from (commit, configuration, hashes of what was read).
+`add` is for an experiment that runs in parts, whose folders are not all kept: it adds the newer runs.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import and_
@@ -33,6 +36,9 @@ from turncredit.views.experiments import read_config
 KEPT = ("evals", "fidelity", "gradients", "leaks", "branches")
 #: What a key of an artifact is called as a column, so that it is none of its table's own.
 KEY = "key_{}"
+#: settings that parts of one experiment may have of their own: what ran, and how
+OF_A_PART = {"experiment", "seeds", "methods", "define", "audit", "keep_policies"}
+OF_A_PART |= {"granularity", "resources", "tracking"}
 
 
 def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
@@ -74,6 +80,41 @@ def unpack(folder: str | Path, results: str | Path) -> None:
             made_by = json.loads(whole.schema.metadata[b"made_from"])
             for keys, part in _parts(name, whole):
                 tables.write(part, layout.path(name, keys), name, made_by)
+
+
+def add(results: str | Path, folder: str | Path) -> dict[str, int]:
+    """Add the tables of a further part of the experiment to those in `folder`; returns the rows of both together.
+
+    Raises UserError if settings beyond `OF_A_PART` or two definitions of a method differ, and if a table is there
+    already with other rows: then the same run ended differently, and nothing is written.
+    """
+    read_config(results)
+    given, folder = Layout(results), Path(folder)
+    old, new = (json.loads(file.read_text(encoding="utf-8")) for file in (folder / "config.json", _config(given)))
+    differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} - OF_A_PART
+    shared = old["define"].keys() & new["define"].keys()
+    differing |= {f"define.{name}" for name in shared if old["define"][name] != new["define"][name]}
+    if differing:
+        names = ", ".join(sorted(differing))
+        raise UserError(f"{results} and {folder} are not parts of one experiment: {names} differ")
+    both = {key: [*old[key], *(one for one in new[key] if one not in old[key])] for key in ("seeds", "methods")}
+    with tempfile.TemporaryDirectory() as temporary:
+        unpack(folder, temporary)
+        whole = Layout(temporary)
+        for name in KEPT:
+            for one in given.find(name):
+                path = Path(whole.path(name, one.keys))
+                if path.exists() and not tables.read(path, name).equals(tables.read(one.path, name)):
+                    raise UserError(f"{one.path}: {folder} has this table with other rows")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(one.path, path)
+        merged = old | both | {"define": old["define"] | new["define"]}
+        _config(whole).write_text(json.dumps(merged, indent=2), encoding="utf-8")
+        return pack(temporary, folder)
+
+
+def _config(layout: Layout) -> Path:
+    return Path(layout.path("config"))
 
 
 def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:
@@ -121,16 +162,17 @@ def _parts(name: str, whole: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Tabl
 
 
 def main() -> None:
-    """Pack, unpack or withdraw, as the command line says."""
+    """Pack, add, unpack or withdraw, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["pack", "unpack", "withdraw"])
+    parser.add_argument("action", choices=["pack", "add", "unpack", "withdraw"])
     parser.add_argument("source", type=Path)
     parser.add_argument("targets", nargs="+", help="a folder to write to; of withdraw: methods")
     given = parser.parse_args()
     try:
         match given.action:
-            case "pack":
-                print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.targets[0]).items()))
+            case "pack" | "add":
+                written = {"pack": pack, "add": add}[given.action](given.source, given.targets[0])
+                print(", ".join(f"{name}: {rows} rows" for name, rows in written.items()))
             case "unpack":
                 unpack(given.source, given.targets[0])
             case _:

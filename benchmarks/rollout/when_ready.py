@@ -23,6 +23,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -185,7 +186,7 @@ def settings():
 
 
 @app.command()
-def measure(python: Path, count: int = 32, repeats: int = 5) -> None:
+def measure(python: Annotated[Path, typer.Option()], count: int = 32, repeats: int = 5) -> None:
     """Print what both ways of playing take with vLLM's build for CPUs, in the environment of `make test-vllm`."""
     with tempfile.TemporaryDirectory(prefix="turncredit-bench-") as folder:
         plan = small_world.make(settings(), Path(folder))

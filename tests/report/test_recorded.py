@@ -93,3 +93,53 @@ def test_a_withdrawn_method_is_gone_from_every_table_and_the_others_stay_as_they
     assert "random_credit" not in collect(tmp_path / "again").experiment.methods
     with pytest.raises(UserError, match="has no method 'random_credit'"):
         recorded.withdraw(folder, ["random_credit"])
+
+
+def parts(folders, tmp_path):
+    """What is kept of the experiment's first seed, and a folder with its other seeds."""
+    whole, _, _ = folders
+    first, more = shutil.copytree(whole, tmp_path / "first"), shutil.copytree(whole, tmp_path / "more")
+    for name in recorded.KEPT:
+        for folder in (first, more):
+            for found in Layout(folder).find(name):
+                if (found.keys["seed"] == 0) is (folder == more):
+                    found.path.unlink()
+    recorded.pack(first, tmp_path / "kept")
+    return tmp_path / "kept", more
+
+
+def test_two_parts_of_an_experiment_that_are_added_are_the_whole(folders, tmp_path):
+    whole, kept, _ = folders
+    first, more = parts(folders, tmp_path)
+    assert pq.read_table(first / "evals.parquet").num_rows < pq.read_table(kept / "evals.parquet").num_rows
+    rows = recorded.add(more, first)
+    assert rows["evals"] == pq.read_table(kept / "evals.parquet").num_rows
+    recorded.unpack(first, tmp_path / "again")
+    for name in recorded.KEPT:
+        before = {place: table for place, table in read(whole, name).items() if table.num_rows}
+        after = read(tmp_path / "again", name)
+        assert before.keys() == after.keys()
+        assert all(after[place].equals(table) for place, table in before.items())
+
+
+def test_a_run_that_ended_differently_is_not_added(folders, tmp_path):
+    first, _ = parts(folders, tmp_path)
+    whole, _, _ = folders
+    more = shutil.copytree(whole, tmp_path / "other")
+    changed = next(found for found in Layout(more).find("evals") if found.keys["method"] == "flat_grpo")
+    table = tables.read(changed.path, "evals")
+    turned = pc.invert(table["success"])
+    table = table.set_column(table.column_names.index("success"), table.schema.field("success"), turned)
+    tables.write(table, changed.path, "evals", {})
+    before = (first / "evals.parquet").read_bytes()
+    with pytest.raises(UserError, match=r"runs/flat_grpo/.*has this table with other rows"):
+        recorded.add(more, first)
+    assert (first / "evals.parquet").read_bytes() == before
+
+
+def test_another_experiment_is_not_added(folders, tmp_path):
+    first, more = parts(folders, tmp_path)
+    config = first / "config.json"
+    config.write_text(config.read_text().replace('"group_size": ', '"group_size": 1'))
+    with pytest.raises(UserError, match="not parts of one experiment: rollout differ"):
+        recorded.add(more, first)
