@@ -295,6 +295,19 @@ def test_clean_removes_no_file_that_the_layout_does_not_know_and_nothing_of_the_
     assert [kind for kind, _ in problems(fewer)] == ["stale"]  # the run's invariants, of two rounds
 
 
+def test_clean_removes_the_state_of_an_unfinished_update_that_no_job_would_go_on_from(fewer):
+    of_both = [path(fewer, "policy", round).with_name("unfinished_update") for round in (1, 2)]
+    for state in of_both:
+        state.mkdir(parents=True, exist_ok=True)
+        (state / "state.json").write_text("{}")
+    path(fewer, "policy", 1).with_name("my_unfinished_update").mkdir()
+    assert f"would remove {of_both[1]}" in ask("clean", "--stale", fewer).output
+    assert of_both[1].exists()
+    assert ask("clean", "--stale", "--yes", fewer).exit_code == 0
+    assert [state.exists() for state in of_both] == [True, False]
+    assert path(fewer, "policy", 1).with_name("my_unfinished_update").exists()
+
+
 def test_nothing_is_removed_where_one_of_the_paths_is_no_artifact(results):
     notes = results / "notes.txt"
     notes.write_text("mine")

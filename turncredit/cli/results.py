@@ -129,7 +129,8 @@ def clean(
 ) -> None:
     """List or remove artifacts that an experiment's configuration would not make, with their metrics and logs.
 
-    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were requested by path.
+    Also the states of unfinished updates that no job would go on from. They are left by methods, rounds, seeds or
+    settings that the configuration no longer has, or were requested by path.
     """
     from turncredit.pipeline import integrity, locks
     from turncredit.pipeline.all_jobs import every_job
@@ -141,7 +142,8 @@ def clean(
     count = 0
     for folder in experiment_folders(results):
         plan = plan_of(folder)
-        paths = integrity.files_of(plan, integrity.unplanned(plan, every_job(plan)))
+        jobs = every_job(plan)
+        paths = integrity.files_of(plan, integrity.unplanned(plan, jobs)) + integrity.unplanned_updates(plan, jobs)
         if yes and paths:
             locks.refuse_while_running(plan.layout.root)
             integrity.remove(plan.layout.root, paths)

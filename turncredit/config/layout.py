@@ -57,6 +57,9 @@ KEYS: dict[str, str] = {
 #: The folder of an LLM judge's answers, next to the experiments, which share it.
 JUDGE_CACHE = "judge_cache"
 
+#: Beside the policy of an update that stopped before its job's time limit: the state from which an attempt goes on.
+UNFINISHED = f"{RUN}/unfinished_update"
+
 Keys = Mapping[str, str | int | None]
 
 
@@ -205,6 +208,13 @@ class Layout:
         found = [located for name in artifacts() for located in Layout(self.root).find(name)]
         unplanned = [one for one in found if one.path.relative_to(self.root).as_posix() not in self.only]
         return sorted(unplanned, key=lambda one: str(one.path))
+
+    def unplanned_updates(self) -> list[Path]:
+        """The states of unfinished updates on disk whose policy is not among `only`, sorted by path."""
+        if self.only is None:
+            return []
+        found = [(keys_in(UNFINISHED, relative), path) for relative, path in self._files(UNFINISHED)]
+        return [path for keys, path in found if keys and fill(artifact("policy").pattern, keys) not in self.only]
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:
         return [

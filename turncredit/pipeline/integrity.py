@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.config import stages
-from turncredit.config.layout import Layout, Located, keys_in
+from turncredit.config.layout import UNFINISHED, Layout, Located, keys_in
 from turncredit.config.loading import leaves
 from turncredit.data import provenance, tables
 from turncredit.data.files import discard
@@ -106,6 +106,11 @@ def missing_from(plan: Plan) -> list[Problem]:
 def unplanned(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
     """The artifacts on disk that the plan would not make."""
     return Layout(plan.layout.root, planned_paths(plan, jobs)).unplanned()
+
+
+def unplanned_updates(plan: Plan, jobs: Iterable[Step]) -> list[Path]:
+    """The states of unfinished updates on disk whose policy the plan would not make, so that they are of no use."""
+    return Layout(plan.layout.root, planned_paths(plan, jobs)).unplanned_updates()
 
 
 def damage(path: str, kind: str) -> str | None:
@@ -356,5 +361,9 @@ def _with_other_pages(root: Path, path: Path) -> Path:
 
 
 def belongs(root: Path, path: Path) -> bool:
-    """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description."""
-    return step_of(path.relative_to(root).as_posix()) is not None
+    """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description.
+
+    Or of the state of an unfinished update.
+    """
+    relative = path.relative_to(root).as_posix()
+    return step_of(relative) is not None or keys_in(UNFINISHED, relative) is not None

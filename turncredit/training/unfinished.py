@@ -23,8 +23,6 @@ from turncredit.policy.masters import Masters
 from turncredit.training.optimizers import Optimizers
 from turncredit.training.team import Team
 
-#: Next to the policy that the update makes.
-FOLDER = "unfinished_update"
 STATE_FILE, TENSORS_FILE = "state.json", "state.safetensors"
 #: Seconds kept free before a job's end, besides two steps and the time of writing; and bytes a second that are written.
 SPARE, WRITTEN = 60.0, 200e6

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from turncredit.audit import collapse
 from turncredit.config import UpdateConfig
-from turncredit.config.layout import round_name
+from turncredit.config.layout import UNFINISHED, round_name
 from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
@@ -90,7 +90,7 @@ def run(job: Job) -> dict[str, float]:
 
 
 def _run(job: Job, team: Team) -> dict[str, float]:
-    from turncredit.training.unfinished import FOLDER, Unfinished
+    from turncredit.training.unfinished import Unfinished
     from turncredit.training.update import COLUMNS, training_set, update
 
     config, at = job.config, job.at
@@ -102,7 +102,7 @@ def _run(job: Job, team: Team) -> dict[str, float]:
     data = training_set(turns, credit, config.update, job.path("credits"))
     after = Path(job.output["policy"])
     ends = slurm.end_of_this_job() if team.leads else None
-    unfinished = Unfinished(after.with_name(FOLDER), job.made_from(), ends=ends)
+    unfinished = Unfinished(after.with_name(Path(UNFINISHED).name), job.made_from(), ends=ends)
     result = update(
         policy,
         config.update,
