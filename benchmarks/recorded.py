@@ -94,6 +94,8 @@ def add(results: str | Path, folder: str | Path) -> dict[str, int]:
     differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} - OF_A_PART
     shared = old["define"].keys() & new["define"].keys()
     differing |= {f"define.{name}" for name in shared if old["define"][name] != new["define"][name]}
+    audit = _both_audits(old["audit"], new["audit"])
+    differing |= set() if audit else {"audit"}
     if differing:
         names = ", ".join(sorted(differing))
         raise UserError(f"{results} and {folder} are not parts of one experiment: {names} differ")
@@ -108,13 +110,21 @@ def add(results: str | Path, folder: str | Path) -> dict[str, int]:
                     raise UserError(f"{one.path}: {folder} has this table with other rows")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(one.path, path)
-        merged = old | both | {"define": old["define"] | new["define"]}
+        merged = old | both | {"define": old["define"] | new["define"], "audit": audit}
         _config(whole).write_text(json.dumps(merged, indent=2), encoding="utf-8")
         return pack(temporary, folder)
 
 
 def _config(layout: Layout) -> Path:
     return Path(layout.path("config"))
+
+
+def _both_audits(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any] | None:
+    """What both parts audit: the rounds of both; None if both audit rounds, and in different ways."""
+    if not (old["rounds"] and new["rounds"]):
+        return new if new["rounds"] else old
+    rounds = sorted({*old["rounds"], *new["rounds"]})
+    return new | {"rounds": rounds} if old | {"rounds": []} == new | {"rounds": []} else None
 
 
 def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pyarrow.compute as pc
@@ -120,6 +121,24 @@ def test_two_parts_of_an_experiment_that_are_added_are_the_whole(folders, tmp_pa
         after = read(tmp_path / "again", name)
         assert before.keys() == after.keys()
         assert all(after[place].equals(table) for place, table in before.items())
+
+
+def test_a_part_with_an_audit_brings_it_along_and_two_audits_are_one_if_they_are_alike(folders, tmp_path):
+    first, more = parts(folders, tmp_path)
+    config = json.loads((first / "config.json").read_text())
+
+    def audit_of_both(one, other):
+        for file, changes in ((first / "config.json", one), (more / "config.json", other)):
+            file.write_text(json.dumps({**config, "audit": config["audit"] | changes}))
+        recorded.add(more, first)
+        return json.loads((first / "config.json").read_text())["audit"]
+
+    none, first_round = {"rounds": [], "methods": None}, {"rounds": [1], "methods": ["flat_grpo"]}
+    assert audit_of_both(none, first_round)["methods"] == ["flat_grpo"]
+    assert audit_of_both(first_round, none)["rounds"] == [1]
+    assert audit_of_both(first_round, first_round | {"rounds": [3]})["rounds"] == [1, 3]
+    with pytest.raises(UserError, match="not parts of one experiment: audit differ"):
+        audit_of_both(first_round, {"rounds": [3], "methods": None})
 
 
 def test_a_run_that_ended_differently_is_not_added(folders, tmp_path):
