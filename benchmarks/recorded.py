@@ -88,9 +88,10 @@ def add(results: str | Path, folder: str | Path) -> dict[str, int]:
     Raises UserError if settings beyond `OF_A_PART` or two definitions of a method differ, and if a table is there
     already with other rows: then the same run ended differently, and nothing is written.
     """
-    read_config(results)
+    for one in (results, folder):
+        read_config(one)
     given, folder = Layout(results), Path(folder)
-    old, new = (json.loads(file.read_text(encoding="utf-8")) for file in (folder / "config.json", _config(given)))
+    old, new = (json.loads(_config(one).read_text(encoding="utf-8")) for one in (Layout(folder), given))
     differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} - OF_A_PART
     shared = old["define"].keys() & new["define"].keys()
     differing |= {f"define.{name}" for name in shared if old["define"][name] != new["define"][name]}
@@ -181,7 +182,7 @@ def main() -> None:
     try:
         match given.action:
             case "pack" | "add":
-                written = {"pack": pack, "add": add}[given.action](given.source, given.targets[0])
+                written = (pack if given.action == "pack" else add)(given.source, given.targets[0])
                 print(", ".join(f"{name}: {rows} rows" for name, rows in written.items()))
             case "unpack":
                 unpack(given.source, given.targets[0])

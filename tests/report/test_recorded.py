@@ -162,3 +162,5 @@ def test_another_experiment_is_not_added(folders, tmp_path):
     config.write_text(config.read_text().replace('"group_size": ', '"group_size": 1'))
     with pytest.raises(UserError, match="not parts of one experiment: rollout differ"):
         recorded.add(more, first)
+    with pytest.raises(UserError, match="not an experiment's folder"):
+        recorded.add(more, tmp_path / "nothing")

@@ -133,7 +133,6 @@ def clean(
     settings that the configuration no longer has, or were requested by path.
     """
     from turncredit.pipeline import integrity, locks
-    from turncredit.pipeline.all_jobs import every_job
     from turncredit.pipeline.expected_artifacts import plan_of
     from turncredit.views.experiments import experiment_folders
 
@@ -142,8 +141,7 @@ def clean(
     count = 0
     for folder in experiment_folders(results):
         plan = plan_of(folder)
-        jobs = every_job(plan)
-        paths = integrity.files_of(plan, integrity.unplanned(plan, jobs)) + integrity.unplanned_updates(plan, jobs)
+        paths = integrity.unplanned_files(plan)
         if yes and paths:
             locks.refuse_while_running(plan.layout.root)
             integrity.remove(plan.layout.root, paths)

@@ -58,7 +58,8 @@ KEYS: dict[str, str] = {
 JUDGE_CACHE = "judge_cache"
 
 #: Beside the policy of an update that stopped before its job's time limit: the state from which an attempt goes on.
-UNFINISHED = f"{RUN}/unfinished_update"
+UNFINISHED = "unfinished_update"
+UNFINISHED_UPDATE = f"{RUN}/{UNFINISHED}"
 
 Keys = Mapping[str, str | int | None]
 
@@ -213,7 +214,7 @@ class Layout:
         """The states of unfinished updates on disk whose policy is not among `only`, sorted by path."""
         if self.only is None:
             return []
-        found = [(keys_in(UNFINISHED, relative), path) for relative, path in self._files(UNFINISHED)]
+        found = [(keys_in(UNFINISHED_UPDATE, relative), path) for relative, path in self._files(UNFINISHED_UPDATE)]
         return [path for keys, path in found if keys and fill(artifact("policy").pattern, keys) not in self.only]
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.config import stages
-from turncredit.config.layout import UNFINISHED, Layout, Located, keys_in
+from turncredit.config.layout import UNFINISHED_UPDATE, Layout, Located, keys_in
 from turncredit.config.loading import leaves
 from turncredit.data import provenance, tables
 from turncredit.data.files import discard
@@ -106,11 +106,6 @@ def missing_from(plan: Plan) -> list[Problem]:
 def unplanned(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
     """The artifacts on disk that the plan would not make."""
     return Layout(plan.layout.root, planned_paths(plan, jobs)).unplanned()
-
-
-def unplanned_updates(plan: Plan, jobs: Iterable[Step]) -> list[Path]:
-    """The states of unfinished updates on disk whose policy the plan would not make, so that they are of no use."""
-    return Layout(plan.layout.root, planned_paths(plan, jobs)).unplanned_updates()
 
 
 def damage(path: str, kind: str) -> str | None:
@@ -328,16 +323,20 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
     return [path for step in gone for path in made_paths(plan, step) if os.path.lexists(path)]
 
 
-def files_of(plan: Plan, unplanned_artifacts: Iterable[Located]) -> list[Path]:
-    """Unplanned artifacts, with the metrics, logs and descriptions of the jobs that made them."""
+def unplanned_files(plan: Plan) -> list[Path]:
+    """What the plan would not make: artifacts, with the metrics, logs and descriptions of the jobs that made them.
+
+    Also the states of unfinished updates whose policy it would not make.
+    """
     root = plan.layout.root
     kept = planned_paths(plan, every_job(plan))
-    paths = [artifact.path for artifact in unplanned_artifacts]
+    layout = Layout(root, kept)
+    paths = [artifact.path for artifact in layout.unplanned()]
     for step in dict.fromkeys(filter(None, (step_of(path.relative_to(root).as_posix()) for path in paths))):
         metrics, log = Path(plan.metrics(*step)), Path(plan.log(*step))
         if metrics.relative_to(root).as_posix() not in kept:
             paths += [path for path in (metrics, log, log.with_suffix(".job.json")) if path.exists()]
-    return paths
+    return paths + layout.unplanned_updates()
 
 
 def remove(root: Path, paths: Iterable[str | Path]) -> None:
@@ -366,4 +365,4 @@ def belongs(root: Path, path: Path) -> bool:
     Or of the state of an unfinished update.
     """
     relative = path.relative_to(root).as_posix()
-    return step_of(relative) is not None or keys_in(UNFINISHED, relative) is not None
+    return step_of(relative) is not None or keys_in(UNFINISHED_UPDATE, relative) is not None

@@ -95,7 +95,12 @@ def worth(scored: Sequence[Scored]) -> list[Worth]:
 
 def _world(setting: str) -> str:
     """The world of a setting of the gains: `household 1` and `household 2` are of one."""
-    return setting.split(maxsplit=1)[0].lower().replace("-", "")
+    return environment_of(setting).lower().replace("-", "")
+
+
+def environment_of(setting: str) -> str:
+    """The name of a setting's environment, as tables have it: `household` of `household 2`."""
+    return setting.split(maxsplit=1)[0]
 
 
 def signs_right(x: np.ndarray, y: np.ndarray) -> int:

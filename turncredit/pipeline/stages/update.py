@@ -102,7 +102,7 @@ def _run(job: Job, team: Team) -> dict[str, float]:
     data = training_set(turns, credit, config.update, job.path("credits"))
     after = Path(job.output["policy"])
     ends = slurm.end_of_this_job() if team.leads else None
-    unfinished = Unfinished(after.with_name(Path(UNFINISHED).name), job.made_from(), ends=ends)
+    unfinished = Unfinished(after.with_name(UNFINISHED), job.made_from(), ends=ends)
     result = update(
         policy,
         config.update,

@@ -9,7 +9,7 @@ from rich.console import Console
 from turncredit.audit.score.agreement import RolloutScore
 from turncredit.audit.score.card import SIZE
 from turncredit.audit.score.leaderboard import Leaderboard, Scored, parts_of
-from turncredit.audit.score.worth import Worth, gains, part_name, verdict, worth
+from turncredit.audit.score.worth import Worth, environment_of, gains, part_name, verdict, worth
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.views.score.words import share, times, two, within
 from turncredit.views.terminal import plain_table
@@ -102,7 +102,7 @@ def _gains(name: str) -> str:
     found: dict[str, list[str]] = {}
     for setting, of_setting in gains().items():
         if name in of_setting and name != BASELINE:
-            found.setdefault(setting.split(maxsplit=1)[0], []).append(f"{of_setting[name].value:+.1f}")
+            found.setdefault(environment_of(setting), []).append(f"{of_setting[name].value:+.1f}")
     return "; ".join(f"{world} {', '.join(values)}" for world, values in found.items())
 
 
