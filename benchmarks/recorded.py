@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from turncredit.config.layout import Layout, Located, artifact
 from turncredit.data import provenance, tables
+from turncredit.data.files import new_file, write_json, write_text
 from turncredit.data.output_paths import output_folder
 from turncredit.errors import UserError
 from turncredit.views.experiments import read_config
@@ -50,17 +51,17 @@ def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
     layout, folder = Layout(results), Path(folder)
     read_config(results)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(layout.path("config"), folder / "config.json")
+    write_text(folder / "config.json", Path(layout.path("config")).read_text(encoding="utf-8"))
     rows = {}
     for name in KEPT:
         artifacts = sorted(layout.find(name), key=lambda one: [str(value) for value in one.keys.values()])
-        (folder / f"{name}.parquet").unlink(missing_ok=True)
         if not artifacts:
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
             continue
         whole = pa.concat_tables([_with_keys(name, one) for one in artifacts], promote_options="default")
         origin = {b"made_from": json.dumps(provenance.made_from(artifacts[0].path), sort_keys=True).encode()}
         whole = whole.replace_schema_metadata(origin)
-        pq.write_table(whole, folder / f"{name}.parquet", compression="zstd", compression_level=19)
+        _write(folder / f"{name}.parquet", whole)
         rows[name] = len(whole)
     return rows
 
@@ -139,7 +140,7 @@ def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:
         raise UserError(f"{folder / 'config.json'}: has no method '{missing[0]}'")
     config["methods"] = [name for name in config["methods"] if name not in methods]
     config["define"] = {name: entry for name, entry in config["define"].items() if name not in methods}
-    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    write_json(folder / "config.json", config, indent=2)
     removed = {}
     for name in KEPT:
         file = folder / f"{name}.parquet"
@@ -147,9 +148,15 @@ def withdraw(folder: str | Path, methods: Sequence[str]) -> dict[str, int]:
             whole = pq.read_table(file)
             column = "method" if "method" in whole.column_names else KEY.format("policy")
             kept = whole.filter(pc.invert(pc.is_in(whole.column(column), pa.array(list(methods)))))
-            pq.write_table(kept, file, compression="zstd", compression_level=19)
+            _write(file, kept)
             removed[name] = len(whole) - len(kept)
     return removed
+
+
+def _write(file: Path, table: pa.Table) -> None:
+    """Write a kept table in place of the one that is there: a process that is killed leaves one of the two whole."""
+    with new_file(file) as temporary:
+        pq.write_table(table, temporary, compression="zstd", compression_level=19)
 
 
 def _with_keys(name: str, located: Located) -> pa.Table:
