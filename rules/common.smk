@@ -183,14 +183,19 @@ def threads(stage, name):
     return given.get(stage, EXPERIMENT.resource(stage).threads)
 
 
+#: On Slurm: for each rule, the memory in MB of the largest node that its jobs can get.
+LARGEST_MEMORY = {}
+
+
 def memory(wanted, name):
     """The memory of a job of the rule `name`, whose resources are `wanted(wildcards)`.
 
-    A job that ran out of memory gets twice as much when it is tried again.
+    A job that ran out of memory gets twice as much when it is tried again, or what the largest node has.
     """
 
     def megabytes(wildcards, attempt):
-        return wanted(wildcards).mem_mb * retries.memory_factor(
+        first = wanted(wildcards).mem_mb
+        factor = retries.memory_factor(
             name,
             dict(wildcards.items()),
             attempt,
@@ -199,6 +204,7 @@ def memory(wanted, name):
             on_slurm=run_id() is not None,
             known=run_id() is not None or not STORED,
         )
+        return min(first * factor, max(first, LARGEST_MEMORY.get(name, first * factor)))
 
     return megabytes
 

@@ -20,7 +20,7 @@ from turncredit.pipeline import (
     submission,
     live_progress as watch,
 )
-from turncredit.pipeline.partitions import Asked, gpus_asked
+from turncredit.pipeline.partitions import Asked, gpus_asked, largest_memory, listed
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -85,6 +85,7 @@ def before_the_first_job():
             )
             LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
             submission.Submission(executor())
+            LARGEST_MEMORY.update(largest_memory(where.asked, listed()))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)

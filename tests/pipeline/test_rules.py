@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from pathlib import Path
 from snakemake.api import SnakemakeApi
 from snakemake.iocontainers import Wildcards
 from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
-config, resources, threads, stored, nodes = json.loads(sys.argv[1])
+config, resources, threads, stored, nodes, largest = json.loads(sys.argv[1])
 with SnakemakeApi(OutputSettings()) as api:
     workflow = api.workflow(
         ResourceSettings(cores=1, nodes=nodes, overwrite_resources=resources, overwrite_threads=threads),
@@ -29,6 +30,7 @@ with SnakemakeApi(OutputSettings()) as api:
         for rule in workflow.rules
     }
     memory = next(rule.resources["mem_mb"]._evaluator for rule in workflow.rules if rule.name == "base")
+    workflow.globals["LARGEST_MEMORY"].update(base=largest)
     memory = [memory(Wildcards(), attempt=attempt) for attempt in (1, 2)]
     file = lambda spec: Path(str(getattr(spec, "file", spec))).stem
     rules = [rule for rule in workflow.rules if rule.script]
@@ -49,8 +51,9 @@ def loaded(pipeline, workdir):
         threads: dict[str, int] | None = None,
         stored: bool = False,
         nodes: int | None = None,
+        largest: float = math.inf,
     ) -> dict[str, Any]:
-        changes = json.dumps([config, resources or {}, threads or {}, stored, nodes])
+        changes = json.dumps([config, resources or {}, threads or {}, stored, nodes, largest])
         run = pipeline.python(workdir, "-c", LOADED, changes)
         assert run.returncode == 0, run.stdout + run.stderr
         return json.loads(run.stdout.splitlines()[-1])
@@ -92,6 +95,14 @@ def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):
     shared, apart = loaded({})["memory"], loaded({}, stored=True)["memory"]
     assert shared == [apart[0], 2 * apart[0]]
     assert apart[1] == apart[0]
+
+
+def test_memory_is_not_raised_above_the_largest_node_that_slurm_has(loaded):
+    """Slurm would refuse such a job. What a job asks for itself is checked before the first job."""
+    first, doubled = loaded({})["memory"]
+    assert doubled == 2 * first
+    for largest, second in ((first + 1, first + 1), (first - 1, first), (3 * first, doubled)):
+        assert loaded({}, largest=largest)["memory"] == [first, second]
 
 
 def test_on_one_machine_one_gpu_is_the_limit_of_all_jobs_and_on_a_cluster_there_is_none(loaded):

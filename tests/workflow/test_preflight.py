@@ -464,6 +464,18 @@ def test_a_job_has_to_fit_one_kind_of_node_as_a_whole():
     )
 
 
+def test_the_largest_memory_for_a_job_is_of_nodes_that_have_the_rest(monkeypatch):
+    small, large = "all*|gpu:4|infinite|64000|8", "all*|(null)|infinite|512000|64"
+    slurm_says(monkeypatch, [small, large, "other|(null)|infinite|900000|64"])
+    evaluation = Asked("eval", cores=1, mem_mb=10**6)
+    known = partitions.listed()
+    assert partitions.largest_memory([UPDATE, evaluation], known) == {"update": 64000, "eval": 512000}
+    assert partitions.largest_memory([evaluation, evaluation._replace(gpus=1)], known) == {"eval": 64000}
+    assert partitions.largest_memory([evaluation._replace(partition="all,other")], known) == {"eval": 900_000}
+    nowhere = [UPDATE._replace(gpus=8), evaluation._replace(partition="no")]
+    assert partitions.largest_memory(nowhere, known) == {"update": math.inf, "eval": math.inf}
+
+
 @pytest.mark.parametrize(
     "unknown",
     [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from turncredit.config.experiment import ROUNDS
@@ -114,6 +114,20 @@ def refusal(asked: Asked, partitions: Partitions) -> str | None:
         fewer = "put fewer rounds into a job (granularity: round, rounds_per_job), "
     less = f"{fewer}set resources.{stage}.{KEYS[short]} to less, or " if most[short] else ""
     return f"{asked.rule} asks for {_amount(short, getattr(asked, short))}, and {had} (sinfo); {less}{other}"
+
+
+def largest_memory(asked: Iterable[Asked], partitions: Partitions) -> dict[str, float]:
+    """For each rule, the memory of the largest node that has whatever else its jobs ask for, in MB.
+
+    Infinite if nothing is known of such nodes.
+    """
+    largest: dict[str, float] = {}
+    for one in asked:
+        others = [part for part in KEYS if part != "mem_mb" and getattr(one, part)]
+        offers = [offer for name in partitions.named(one.partition) for offer in partitions.offers.get(name, ())]
+        fitting = (offer.mem_mb for offer in offers if all(getattr(offer, part) >= getattr(one, part) for part in others))
+        largest[one.rule] = min(largest.get(one.rule, math.inf), max(fitting, default=math.inf))
+    return largest
 
 
 def _amount(part: str, number: int) -> str:
