@@ -89,6 +89,13 @@ def test_a_subgoal_that_ended_in_a_failure_is_fined_in_successes_only() -> None:
     assert hit(changed("next_observation", at5="Nothing happens."), "r_termination") == []
 
 
+def test_turns_before_the_first_subgoal_end_no_subgoal() -> None:
+    """The agent's turns have no subgoal until a response names one."""
+    failed = {**PLAIN, **changed("next_observation", at2="Nothing happens.")}
+    assert hit(failed, "r_termination") == [2]
+    assert hit({**failed, "subgoal": ["", "", "", *PLAIN["subgoal"][3:]]}, "r_termination") == []
+
+
 def test_the_third_equal_step_within_a_subgoal_is_fined() -> None:
     same = {"action": ["x"] * 12, "next_observation": ["y"] * 12}
     assert hit({**PLAIN, **same}, "r_execution") == [2, 5, 8, 11]

@@ -34,7 +34,7 @@ def hipif(
     """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
 
     r_gr     a new subgoal that names no object or place of the task, nor one seen so far in the rollout
-    r_term   the last turn of a finished subgoal whose action has `failed`, in successful rollouts only
+    r_term   the last turn of a subgoal given up for another one, if its action has `failed`; in successful rollouts only
     r_exec   the same action and observation for the `repeats`-th time (and after) within one subgoal
     r_fmt    a response without the required tags (`well_formed` false)
 
@@ -55,9 +55,11 @@ def hipif(
     starts_N = np.diff(span_N, prepend=-1) != 0
     ends_N = turns.next_N(starts_N, False)
     won_N = success_R(turns, "hipif", success_above)[turns.rollout_N]
+    subgoal_N, subgoals = turns.texts("subgoal", "hipif")
+    has_subgoal_N = np.array([bool(text.strip()) for text in subgoals], dtype=bool)[subgoal_N]
     hits = {
         "r_grounding": _ungrounded_N(turns, starts_N),
-        "r_termination": failed_N(turns, "failed", "hipif") & ends_N & won_N,
+        "r_termination": failed_N(turns, "failed", "hipif") & ends_N & has_subgoal_N & won_N,
         "r_execution": _occurrences_N(turns, span_N) >= repeats,
         "r_format": ~turns.truths("well_formed", "hipif"),
     }
