@@ -102,8 +102,7 @@ def test_a_response_that_was_cut_off_is_closed_before_the_next_observation(encod
 
 
 def test_a_demonstrated_action_reads_back_as_itself(encoder):
-    for name in ("transcript", "window"):
-        it = agent(name, encoder)
+    for it in (agent("transcript", encoder), agent("window", encoder, think=False)):
         parsed = it.parse(encoder.decode(encoder.encode(it.target({"action": "take mug 1 from shelf 2"}))))
         assert (parsed.action, parsed.well_formed) == ("take mug 1 from shelf 2", True)
 
@@ -158,16 +157,35 @@ def test_a_window_that_is_not_to_think_asks_for_what_its_demonstrations_teach(en
     ("text", "action", "well_formed"),
     [
         ("<think>hm</think><action>go to shelf 1</action>", "go to shelf 1", True),
-        ("<action> look </action>", "look", True),
+        ("So: <think>hm</think> then\n<action> look </action>.", "look", True),
+        ("<action> look </action>", "look", False),
         ("<think>hm <action>look</action>", "look", False),
-        ("<action>look</action><action>help</action>", "help", False),
-        ("I will\nopen drawer 1", "open drawer 1", False),
+        ("<think>hm<action>look</action></think>", "look", False),
+        ("</think><think><action>look</action>", "look", False),
+        ("<think>a</think><think>b</think><action>look</action>", "look", False),
+        ("<think>a</think><action>look</action><think>b</think>", "look", False),
+        ("<think>hm</think><action>look</action><action>help</action>", "help", False),
+        ("<think>hm</think>I will\nopen drawer 1", "open drawer 1", False),
         ("", "", False),
     ],
 )
-def test_the_window_reads_the_last_action_and_knows_broken_form(encoder, text, action, well_formed):
+def test_the_window_reads_the_last_action_and_asks_for_one_thought_before_one_action(
+    encoder, text, action, well_formed
+):
+    """MGR calls an action invalid if thought and action are not both enclosed in their tags (appendix A.5)."""
     parsed = agent("window", encoder).parse(text)
     assert (parsed.action, parsed.well_formed) == (action, well_formed)
+
+
+def test_a_window_that_is_not_to_think_may(encoder):
+    it = agent("window", encoder, think=False)
+    for text, well_formed in (
+        ("<action>look</action>", True),
+        ("<think>hm</think><action>look</action>", True),
+        ("<think>hm<action>look</action>", False),
+        ("hm</think><action>look</action>", False),
+    ):
+        assert it.parse(text) == Parsed("look", well_formed)
 
 
 def test_two_rollouts_do_not_share_a_window(encoder):
@@ -223,8 +241,9 @@ def test_a_window_takes_actions_that_are_tags_themselves_without_another_tag_aro
         assert agent.parse(f"<think>hm</think>{action}") == Parsed(" ".join(action.split()), well_formed=True)
     assert not agent.parse("<search>a</search><answer>b</answer>").well_formed
     assert agent.parse("<search>a</search><answer>b</answer>").action == "<answer>b</answer>"
-    assert agent.parse(agent.target({"action": "search[ a]"})) == Parsed("search[ a]", well_formed=True)
-    assert not agent.parse("<search>cut off").well_formed
+    assert agent.parse("<think>hm</think>" + agent.target({"action": "search[ a]"})) == Parsed("search[ a]", True)
+    assert not agent.parse("<think>hm</think><search>cut off").well_formed
+    assert not agent.parse("<search>a</search>").well_formed
 
 
 class Letters:

@@ -18,6 +18,8 @@ from turncredit.agents.action_forms import action_forms
 from turncredit.data.env_wording import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+_THINK = re.compile(r"</?think>")
+_THOUGHT = ["<think>", "</think>"]
 
 
 class Settings(AgentSettings):
@@ -28,7 +30,9 @@ class Settings(AgentSettings):
         True, description="whether the admissible actions are listed; if not, action templates"
     )
     think: bool = Field(
-        True, description="whether the prompt asks for a thought; no for a warm start, whose demonstrations have none"
+        True,
+        description="whether the prompt asks for a thought, without which a response is malformed; no for a warm start, "
+        "whose demonstrations have none",
     )
 
 
@@ -57,16 +61,19 @@ class Window:
     def parse(self, text: str) -> Parsed:
         """The text inside the last `<action>` tags, or the last of the environment's own tags, with its text.
 
-        Without tags, the last line, marked as malformed.
+        Well-formed: one action, after one thought where the prompt asks for a thought, or after one or none. Text
+        outside the tags does not matter. Without tags, the action is the last line, marked as malformed.
         """
-        actions = _ACTION.findall(text)
-        if not actions and self._tagged is not None:
-            actions = [match[0] for match in self._tagged.finditer(text)]
-        well_formed = len(actions) == 1 and ("<think>" in text) == ("</think>" in text)
-        if actions:
-            return Parsed(" ".join(actions[-1].split()), well_formed)
-        lines = text.strip().splitlines()
-        return Parsed(lines[-1].strip() if lines else "", well_formed=False)
+        found = [(match[1], match.span()) for match in _ACTION.finditer(text)]
+        if not found and self._tagged is not None:
+            found = [(match[0], match.span()) for match in self._tagged.finditer(text)]
+        if not found:
+            lines = text.strip().splitlines()
+            return Parsed(lines[-1].strip() if lines else "", well_formed=False)
+        action, (start, end) = found[-1]
+        allowed = [_THOUGHT] if self._settings.think else [[], _THOUGHT]
+        thinks = _THINK.findall(text[:start]) in allowed and not _THINK.search(text[end:])
+        return Parsed(" ".join(action.split()), well_formed=len(found) == 1 and thinks)
 
     def target(self, turn: Mapping[str, Any]) -> str:
         """The action alone: demonstrations have no reasoning, so a warm start goes with `think: false`."""

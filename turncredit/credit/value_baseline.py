@@ -17,12 +17,12 @@ def value_baseline(
 ) -> dict[str, np.ndarray]:
     """A_t = A_rollout + lam * clip(r_t + V_{t+1} - V_t, -clip, clip); the named method whitens it over the batch.
 
-    V is a linear head on the frozen backbone's hidden state at the last token of each observation (column `value` of
-    the side table `values`), and 0 after the last turn. With a reward at the end only, which is the paper's, this is
+    V is a linear head on the frozen backbone's hidden state at the last token of each prompt (column `value` of the
+    side table `values`), and 0 after the last turn. With a reward at the end only, which is the paper's, this is
     the increment V_{t+1} - V_t, and what came out less V_T at the end. While the head warms up (all values null) the
     credit is 0. lam = 0 is the estimator below it exactly, before whitening.
 
-    Source: TRIAGE, appendix D, eq. 12. Decided here: the paper's clip bound and what follows the last turn are not
+    Source: TRIAGE, appendix D, eq. 12, which reads the state at the observation's last token. Decided here: the paper's clip bound and what follows the last turn are not
     in its text; 0.5 is half of the value's range for a 0/1 reward. The reward in the increment is ours, for rewards
     before the end: V is what is still to come, so a turn that earns lowers it.
 

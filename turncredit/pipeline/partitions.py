@@ -125,7 +125,9 @@ def largest_memory(asked: Iterable[Asked], partitions: Partitions) -> dict[str, 
     for one in asked:
         others = [part for part in KEYS if part != "mem_mb" and getattr(one, part)]
         offers = [offer for name in partitions.named(one.partition) for offer in partitions.offers.get(name, ())]
-        fitting = (offer.mem_mb for offer in offers if all(getattr(offer, part) >= getattr(one, part) for part in others))
+        fitting = (
+            offer.mem_mb for offer in offers if all(getattr(offer, part) >= getattr(one, part) for part in others)
+        )
         largest[one.rule] = min(largest.get(one.rule, math.inf), max(fitting, default=math.inf))
     return largest
 

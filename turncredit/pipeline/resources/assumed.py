@@ -32,6 +32,7 @@ class Typical:
     response: float = 0.4  # share of the longest response that a mean one has; assumed
     turns: float = 0.7  # share of the horizon that a mean rollout has; assumed
     answer: int = 100  # tokens of a judge's answer that it gives without reasoning; assumed
+    reasoned: int = 300  # tokens of its answer if it may reason in it, but does not think; assumed
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ ASSUMED = (
     f"Assumed: an A100-80GB at {A100.reached:.0%} of its bf16 peak in training and {A100.decoded:.0%} of its bandwidth "
     f"in sampling; {TYPICAL.response:.0%} of max_response_tokens and {TYPICAL.turns:.0%} of the horizon in the mean; "
     "texts as long as the environment's were measured; a judge's answers of "
-    f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens; {STARTS.process:.0f} s "
-    f"to start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM, "
-    f"{STARTS.vllm_wakes:.0f} and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. "
-    f"Memory is computed from the model's shapes; requests add {REQUEST.margin - 1:.0%}."
+    f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens "
+    f"({TYPICAL.reasoned} with judge.structured: never); {STARTS.process:.0f} s to start a job, {STARTS.vllm:.0f} s "
+    f"and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM, {STARTS.vllm_wakes:.0f} "
+    f"and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. Memory is computed from the model's shapes; requests add {REQUEST.margin - 1:.0%}."
 )

@@ -91,7 +91,8 @@ def _judging(work: Work) -> float:
     lengths = env_lengths(work.experiment)
     shown = (2 * judge.window + 1) * (lengths.observation + lengths.action + TYPICAL.markup)
     longest = TYPICAL.response * judge.max_tokens
-    answer = longest if judge.thinking else min(TYPICAL.answer, longest)
+    without_thinking = TYPICAL.reasoned if judge.structured == "never" else TYPICAL.answer
+    answer = longest if judge.thinking else min(without_thinking, longest)
     at_once = min(judge.in_flight, questions)
     held = TYPICAL.question + shown + answer / 2
     step = BYTES["bfloat16"] * model.parameters + model.cache(int(at_once * held), "bfloat16")
