@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -28,7 +29,7 @@ from turncredit.policy import models
 from turncredit.policy.fsdp import bytes_on_each
 from turncredit.policy.open import OpenPolicy
 from turncredit.training import processes
-from turncredit.training.processes import launched
+from turncredit.training.processes import WAIT, launched
 from turncredit.training.sequences import token_logprobs
 
 ROOT = Path(__file__).parents[2]
@@ -241,3 +242,13 @@ def complain_in_the_second(team):
 def test_what_a_process_complains_of_is_said_by_the_job():
     with pytest.raises(UserError, match="lower the learning rate"):
         launched(2, complain_in_the_second)
+
+
+def seconds_that_it_waits(team):
+    group = dist.distributed_c10d._get_default_group()
+    return team.all_of(group._get_backend(torch.device("cpu")).options._timeout.total_seconds())[1]
+
+
+def test_processes_wait_for_one_that_writes_for_longer_than_torch_waits_by_default():
+    """The state of 7B takes 90 GB; by default gloo waits for 30 minutes, and NCCL for 10."""
+    assert launched(2, seconds_that_it_waits) == WAIT.total_seconds() > 3600

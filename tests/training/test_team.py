@@ -49,6 +49,17 @@ def test_any_number_of_processes_gives_the_same_bits():
         assert len({one["process"] for one in told}) == min(processes, 3)
 
 
+def test_the_process_that_continues_keeps_its_threads():
+    """Later stages of a job of several rounds use them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        trained(2, 2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_shards_add_up_to_the_whole_minibatch():
     whole, _ = trained(1, 1)
     parts, _ = trained(4, 2)

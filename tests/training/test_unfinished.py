@@ -150,6 +150,16 @@ def test_a_damaged_state_is_removed_and_the_update_begins_anew(world, credits, t
     assert made(job) == made(through)
 
 
+def test_what_a_process_left_that_was_killed_while_it_wrote_a_state_is_removed(world, credits, tmp_path):
+    job = job_of(world, credits, tmp_path)
+    left = [state_of(job).with_name(f".unfinished_update.f1ce0799.{ending}") for ending in ("part", "old")]
+    for folder in left:
+        folder.mkdir(parents=True)
+        (folder / "state.safetensors").write_bytes(b"half")
+    run(job)
+    assert [folder for folder in left if folder.exists()] == []
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_of_several_processes_the_first_alone_removes_a_state_and_says_so(tmp_path, capsys, leads):
     folder = tmp_path / "unfinished_update"

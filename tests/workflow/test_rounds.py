@@ -402,7 +402,7 @@ def test_the_inputs_of_another_seed_are_those_of_the_first_with_its_own_seed(rou
 
 
 def test_a_stage_that_would_not_end_within_the_time_limit_is_not_begun():
-    """By the time that it took in an earlier round; an update stops by itself and keeps its steps."""
+    """By the time that it took in an earlier round of the attempt."""
     now = [0.0]
     limit = fused.TimeLimit(1000.0, lambda: now[0])
 
@@ -414,11 +414,13 @@ def test_a_stage_that_would_not_end_within_the_time_limit_is_not_begun():
         run(stage, 400.0)
     with pytest.raises(OutOfTime, match=r"^stopped .*: 200 s are left for rollout, which took 400 s in an earlier"):
         run("rollout", 400.0)
-    for stage in ("credit", "update"):
-        run(stage, 80.0)
-    with pytest.raises(OutOfTime, match=r"40 s are left for update"):
-        run("update", 80.0)
-    assert now == [960.0]
+    with pytest.raises(OutOfTime, match=r"200 s are left for update, which took 400 s"):
+        run("update", 400.0)
+    for stage in ("credit", "eval"):  # not known from an earlier round
+        run(stage, 70.0)
+    with pytest.raises(OutOfTime, match=r"60 s are left for credit, which took 70 s"):
+        run("credit", 70.0)
+    assert now == [940.0]
     late = fused.TimeLimit(10.0, lambda: 9.0)
     with late.within("rollout"):  # the first stage of an attempt: else none would ever get on
         pass

@@ -92,6 +92,12 @@ def discard(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def discard_leftovers(path: Path) -> None:
+    """Remove what killed processes have left of a file or folder: temporary ones beside it."""
+    for left in (*path.parent.glob(f".{path.name}.*.part"), *path.parent.glob(f".{path.name}.*.old")):
+        discard(left)
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write `data` to `path`, completely or not at all."""
     with new_file(path) as part:

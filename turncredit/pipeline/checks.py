@@ -418,6 +418,12 @@ def _round(experiment: Experiment, one: Credited) -> Iterator[str]:
         return f"define.{one.name}.{section}.{setting}" if own else f"{section}.{setting}"
 
     rollout, update = experiment.section_for(one.name, "rollout"), experiment.section_for(one.name, "update")
+    games = experiment.tasks.train
+    if rollout.tasks > games:  # the experiment's own is checked with `tasks`
+        yield (
+            f"{key('rollout', 'tasks')} is {rollout.tasks}, but there are only {games} training games; lower it, or set "
+            f"tasks.train to {rollout.tasks} or more"
+        )
     total = rollout.tasks * (rollout.group_size + (one.forks or 0))
     if update.minibatch > total:
         yield (

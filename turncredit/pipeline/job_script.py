@@ -23,7 +23,7 @@ from typing import Any
 
 from turncredit import envs
 from turncredit.config import from_mapping, stages
-from turncredit.data.files import discard, write_json
+from turncredit.data.files import discard_leftovers, write_json
 from turncredit.data.metrics import metrics_hash, read_metrics
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
@@ -313,8 +313,7 @@ def clear_leftovers(outputs: Iterable[str]) -> None:
     """Remove what a killed job left of these outputs, or of the folders that they are in: temporary names."""
     for output in map(Path, outputs):
         for whole in (output, output.parent):
-            for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):
-                discard(left)
+            discard_leftovers(whole)
 
 
 def _cpu_seconds() -> float:

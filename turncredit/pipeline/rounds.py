@@ -22,8 +22,8 @@ from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
 
-#: Seconds kept free before a job's end; and the stage that stops in time by itself, and goes on in the next attempt.
-SPARE, STOPS_ITSELF = 60.0, "update"
+#: Seconds kept free before a job's end.
+SPARE = 60.0
 
 
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
@@ -79,7 +79,8 @@ def run(snakemake: Any) -> None:
 class TimeLimit:
     """When a job of several rounds ends, in seconds since 1970 (None: never), and what its stages took so far.
 
-    A stage that would not end in time is not begun: Slurm would end it in the middle, and its work would be lost.
+    A stage that would not end in time is not begun: Slurm would end it in the middle, and its work would be lost. Nor
+    is an update, which could stop by itself: Slurm may end it before its first step, and that uses up a retry.
     """
 
     def __init__(self, ends: float | None, now: Callable[[], float] = time.time):
@@ -92,7 +93,7 @@ class TimeLimit:
         begun, took = self._now(), self._took.get(stage, 0.0)
         if self._ends is not None and self._took:
             left = self._ends - begun
-            if left < SPARE + (0.0 if stage == STOPS_ITSELF else took):
+            if left < SPARE + took:
                 before = f", which took {took:.0f} s in an earlier round" if took else ""
                 raise OutOfTime(
                     f"stopped before the job's time limit: {left:.0f} s are left for {stage}{before}; another attempt "

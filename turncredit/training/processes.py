@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import wait
 from typing import Any, cast
 
@@ -40,6 +41,9 @@ from turncredit.training.team import T
 #: Seconds between two looks at the processes; that a node's processes, and then its program, have to end by themselves
 #: when something has failed, before they are killed.
 LOOK_EVERY, PROCESSES_END, PROGRAMS_END = 0.1, 3.0, 15.0
+#: How long processes wait for each other: the first one may write the state of a large update, or read its base, and
+#: the others wait for it. A process that has ended is noticed by the store.
+WAIT = timedelta(hours=6)
 #: Keys of the store: the first error of a process, and what a node says of a process that could not say anything.
 RAISED, KILLED = "raised", "killed"
 #: The exit status of another node's program that has said in the store what failed.
@@ -204,7 +208,9 @@ def _process(
     rank, world = node.number * here + number, node.count * here
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     try:
-        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world)
+        dist.init_process_group(
+            backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world, timeout=WAIT
+        )
         result = function(*arguments, FsdpTeam())
         dist.destroy_process_group()
     except UserError as error:

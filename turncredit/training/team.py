@@ -64,6 +64,7 @@ class Team:
             # Double-buffered, so a fast process can start the next step.
             buffers = min(self._members, 2)
             self._gradients = torch.zeros(buffers, shards, sum(self._sizes), device=parameters[0].device)
+        threads = torch.get_num_threads()
         if self._members > 1:
             torch.set_num_threads(1)
             self._gradients.share_memory_()
@@ -91,6 +92,7 @@ class Team:
             for child in children:
                 os.waitpid(child, 0)
             self._links = []
+            torch.set_num_threads(threads)
 
     def minibatch(
         self,

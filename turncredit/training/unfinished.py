@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from turncredit.data.files import new_folder, remove_folder
+from turncredit.data.files import discard_leftovers, new_folder, remove_folder
 from turncredit.errors import OutOfTime, UserError
 from turncredit.policy.masters import Masters
 from turncredit.training.optimizers import Optimizers
@@ -44,8 +44,11 @@ class Unfinished:
     def restore(self, team: Team, masters: Masters, optimizer: Optimizers) -> list[dict]:
         """Load the state, if there is one of this update, into weights and moments. Returns the log rows of its steps.
 
-        All processes call. A damaged state, and one of other inputs, settings or another version, is removed.
+        All processes call. A damaged state, and one of other inputs, settings or another version, is removed, and so is
+        what a process left that was killed while it wrote one.
         """
+        if team.leads:
+            discard_leftovers(self.folder)
         try:
             state = json.loads((self.folder / STATE_FILE).read_text(encoding="utf-8"))
             why = "" if state["made_from"] == self._made_from else "it is of an update with other inputs or settings"
