@@ -175,7 +175,7 @@ update: {kl_target: 0.04} -> update: kl_target adapts kl_coefficient
 update: {minibatch: 17} -> update.minibatch is 17, but a round of 'flat_grpo' has only 16 rollouts
 methods: [mine], define: {mine: {base: rloo, update: {minibatch: 99}}} -> define.mine.update.minibatch is 99
 rollout: {tasks: 99}, tasks: {train: 9} -> rollout.tasks is 99, but there are only 9 training games; lower
-methods: [mine], define: {mine: {base: rloo, rollout: {tasks: 99}}}, tasks: {train: 9} -> define.mine.rollout.tasks is 99, but
+methods: [mine], define: {mine: {base: rloo, rollout: {tasks: 99}}}, tasks: {train: 9} -> define.mine.rollout.tasks is
 rollout: {tasks: 16, group_size: 1} -> rollout.group_size is 1, and 'flat_grpo' compares
 methods: [mine], define: {mine: {base: rloo, rollout: {group_size: 1}}} -> define.mine.rollout.group_size is 1
 eval: {modes: [{name: sampled, temperature: 0}, {name: sampled, temperature: 1}]} -> two modes have the same name

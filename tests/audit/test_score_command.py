@@ -118,6 +118,16 @@ def test_a_method_that_is_not_defined_in_groups_of_one_is_scored_all_the_same():
     assert found.dead_groups == 0
 
 
+def test_credit_in_groups_of_equal_returns_is_found():
+    """A method that pays turns of exactly these groups gives no credit to any other."""
+
+    def paid(turns):
+        return np.where(turns.dead_G[turns.group_N], 5.0, np.sign(turns.reward_N - 0.5))
+
+    assert traits(resolve(paid)).dead_groups > 5
+    assert traits(METHODS["flat_grpo"]).dead_groups == 0
+
+
 def test_credit_that_follows_the_turn_number_is_found():
     assert traits(resolve(lambda turns: turns.turn_N.astype(float))).turn_share == pytest.approx(1)
     assert traits(METHODS["flat_grpo"]).turn_share < 1e-9

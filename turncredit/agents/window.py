@@ -31,8 +31,8 @@ class Settings(AgentSettings):
     )
     think: bool = Field(
         True,
-        description="whether the prompt asks for a thought, without which a response is malformed; no for a warm start, "
-        "whose demonstrations have none",
+        description="whether the prompt asks for a thought, without which a response is malformed; no for a warm "
+        "start, whose demonstrations have none",
     )
 
 

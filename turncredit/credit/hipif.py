@@ -34,7 +34,7 @@ def hipif(
     """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
 
     r_gr     a new subgoal that names no object or place of the task, nor one seen so far in the rollout
-    r_term   the last turn of a subgoal given up for another one, if its action has `failed`; in successful rollouts only
+    r_term   the last turn of a subgoal given up for another, if its action has `failed`; in successful rollouts only
     r_exec   the same action and observation for the `repeats`-th time (and after) within one subgoal
     r_fmt    a response without the required tags (`well_formed` false)
 

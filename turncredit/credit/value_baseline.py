@@ -22,9 +22,10 @@ def value_baseline(
     the increment V_{t+1} - V_t, and what came out less V_T at the end. While the head warms up (all values null) the
     credit is 0. lam = 0 is the estimator below it exactly, before whitening.
 
-    Source: TRIAGE, appendix D, eq. 12, which reads the state at the observation's last token. Decided here: the paper's clip bound and what follows the last turn are not
-    in its text; 0.5 is half of the value's range for a 0/1 reward. The reward in the increment is ours, for rewards
-    before the end: V is what is still to come, so a turn that earns lowers it.
+    Source: TRIAGE, appendix D, eq. 12, which reads the state at the observation's last token. Decided here: the
+    paper's clip bound and what follows the last turn are not in its text; 0.5 is half of the value's range for a 0/1
+    reward. The reward in the increment is ours, for rewards before the end: V is what is still to come, so a turn that
+    earns lowers it.
 
     Returns `advantage_rollout`, `value` (NaN while warming up), `credit` (the clipped increment), `advantage` (N).
     """

@@ -421,8 +421,8 @@ def _round(experiment: Experiment, one: Credited) -> Iterator[str]:
     games = experiment.tasks.train
     if rollout.tasks > games:  # the experiment's own is checked with `tasks`
         yield (
-            f"{key('rollout', 'tasks')} is {rollout.tasks}, but there are only {games} training games; lower it, or set "
-            f"tasks.train to {rollout.tasks} or more"
+            f"{key('rollout', 'tasks')} is {rollout.tasks}, but there are only {games} training games; lower it, or "
+            f"set tasks.train to {rollout.tasks} or more"
         )
     total = rollout.tasks * (rollout.group_size + (one.forks or 0))
     if update.minibatch > total:

@@ -62,7 +62,8 @@ class PartScore:
     between     share of the variance that is between rollouts, which says nothing of turns
     by_turn     share of the variance that the turn's number explains
     refused     mean credit of refused actions less that of A*, each in deviations (no ceiling: right is 0)
-    dead        largest credit in a group whose rollouts all have the same return, in deviations of the credit
+    dead        largest credit in a group whose rollouts all have the same return, in deviations of the credit; NaN if
+                the part has no such group
     """
 
     part: str
@@ -222,7 +223,7 @@ def _score(part: Part, credit_N: np.ndarray, seed: int) -> tuple[PartScore, dict
 def _dead(part: Part, credit_N: np.ndarray) -> float:
     view = part.view
     dead_N = view.restore(view.dead_G[view.group_N])
-    return float(np.abs(credit_N[dead_N]).max(initial=0.0) / (credit_N.std() or 1.0))
+    return float(np.abs(credit_N[dead_N]).max() / (credit_N.std() or 1.0)) if dead_N.any() else np.nan
 
 
 def _refused(x_N: np.ndarray, scored: Scored, draws: Resamples) -> Agreement:

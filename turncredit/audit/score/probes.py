@@ -36,7 +36,7 @@ class Traits:
     row_order       whether the credit stays as it is when the rows are permuted
     ids             the same when groups and rollouts are renamed; not asked of a random method
     wording         the same when each text is replaced by another one, equal texts by equal ones
-    dead_groups     largest credit in a group whose rollouts all have the same return, in deviations of the credit
+    dead_groups     largest credit in groups whose rollouts have all failed, in deviations of the other groups' credit
     alone           largest credit of rollouts in groups of one; NaN where the method refuses them
     outcome_share   share of the credit's variance that the rollout's group and return explain; 1 says nothing of turns
     turn_share      share of the credit's variance that the turn's number explains, rollouts having one length; A*: 0
@@ -82,7 +82,6 @@ def traits(method: Method) -> Traits:
     is_random = not same(credit_N, run(table, seed=1))
     mixed_N = generator("score probe", "rows").permutation(table.num_rows)
     half_N = np.flatnonzero(groups.group_N < GROUPS // 2)
-    dead_G = np.ptp(groups.return_R.reshape(GROUPS, SIZE), axis=1) == 0
     spread = credit_N.std() or 1.0
     refused_N = ~table.column("valid").to_numpy()
     truth_N = groups.truth_N
@@ -95,7 +94,7 @@ def traits(method: Method) -> Traits:
         row_order=same(credit_N[mixed_N], run(table.take(pa.array(mixed_N)), mixed_N)),
         ids=None if is_random else same(credit_N, _renamed_credit(method, table, side)),
         wording=same(credit_N, run(_reworded(table))),
-        dead_groups=float(np.abs(credit_N[dead_G[groups.group_N]]).max(initial=0.0) / spread),
+        dead_groups=_of_failed_groups(run(_failed(table, half_N)), half_N),
         alone=_alone(method),
         outcome_share=_outcome_share(groups, credit_N),
         turn_share=_turn_share(method),
@@ -115,6 +114,19 @@ def _reads(method: Method, table: pa.Table, side: dict[str, pa.Table], name: str
         return not same(credit_N, advantages_of_table(method, changed, side))
     except UserError:
         return True
+
+
+def _failed(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """The table with these rows' rewards 0, and without their success."""
+    for name in ("reward", "success"):
+        values = table.column(name).to_numpy().copy()
+        values[rows] = 0
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+def _of_failed_groups(credit_N: np.ndarray, rows: np.ndarray) -> float:
+    return float(np.abs(credit_N[rows]).max() / (np.delete(credit_N, rows).std() or 1.0))
 
 
 def _renamed(table: pa.Table) -> pa.Table:

@@ -87,5 +87,6 @@ ASSUMED = (
     f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens "
     f"({TYPICAL.reasoned} with judge.structured: never); {STARTS.process:.0f} s to start a job, {STARTS.vllm:.0f} s "
     f"and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM, {STARTS.vllm_wakes:.0f} "
-    f"and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. Memory is computed from the model's shapes; requests add {REQUEST.margin - 1:.0%}."
+    f"and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. Memory is computed from "
+    f"the model's shapes; requests add {REQUEST.margin - 1:.0%}."
 )

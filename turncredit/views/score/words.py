@@ -204,7 +204,7 @@ def honesty(card: Card) -> list[tuple[str, str]]:
         ("depends on the order of rows", "no" if found.row_order else "yes"),
         ("depends on the names of groups and rollouts", ids),
         ("depends on the wording", "no" if found.wording else "yes"),
-        ("credit where a group's returns are equal", f"up to {found.dead_groups:.2f} deviations"),
+        ("credit in groups that have all failed", f"up to {found.dead_groups:.2f} deviations"),
         ("credit in groups of one", "refuses them" if isnan(found.alone) else f"up to {found.alone:.2f}"),
         ("explained by the outcome alone", f"{100 * found.outcome_share:.0f}% of the credit's variance"),
         ("explained by the turn's number", f"{100 * found.turn_share:.0f}% (A*: 0%)"),
