@@ -105,6 +105,17 @@ def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monk
     assert evaluated() is None
 
 
+def test_a_warm_start_is_shown_at_its_mean_over_all_evaluations(own):
+    """Each evaluation has its own games, as the report's level has."""
+    made, viewer = own
+    rounds = viewer.given.experiment("synthetic").config().eval_rounds()
+    assert len(rounds) > 1
+    for number, round_ in enumerate(rounds):
+        world.record(made.layout, "eval", {"method": "sft", "seed": 0, "round": round_}, success_sampled=0.1 * number)
+    starts = records.Records(viewer.given.experiment("synthetic")).overview(wait=30).starts
+    assert starts == {"sft": pytest.approx(0.05 * (len(rounds) - 1))}
+
+
 def test_running_failed_and_collapsed_rounds_are_marked_with_the_last_lines_of_the_log(own):
     made, viewer = own
     layout = made.layout

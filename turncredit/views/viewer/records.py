@@ -115,9 +115,9 @@ class Records:
                         _look(known, name, fill(pattern, keys))
                 known.branched = "rollout" in known.metrics and os.path.exists(layout.path("branches", keys))
         for start in experiment.starts():
-            known = self._known.setdefault((start, 0, 0), _Known())
-            keys = {"method": start, "seed": 0, "round": experiment.eval_rounds()[0]}
-            _look(known, "eval", fill(patterns["eval"], keys))
+            for round_ in experiment.eval_rounds():
+                known = self._known.setdefault((start, 0, round_), _Known())
+                _look(known, "eval", fill(patterns["eval"], {"method": start, "seed": 0, "round": round_}))
         self._complete = True
         # A slow disk is looked at less often.
         self._read_at = time.monotonic() + 4 * (time.monotonic() - started)
@@ -136,11 +136,12 @@ class Records:
                 evaluated = known.metrics.get("eval", {}).get(primary)
                 cells.append(Cell(round_, state, turns, training, evaluated, known.branched))
             runs[method, seed] = cells
-        levels = {
-            start: self._known.get((start, 0, 0), none).metrics.get("eval", {}).get(primary)
-            for start in experiment.starts()
-        }
-        starts = {start: level for start, level in levels.items() if level is not None}
+        starts = {}
+        for start in experiment.starts():
+            evals = [self._known.get((start, 0, round_), none).metrics for round_ in experiment.eval_rounds()]
+            levels = [one["eval"][primary] for one in evals if primary in one.get("eval", {})]
+            if levels:  # of all games it was evaluated on, as in the report
+                starts[start] = sum(levels) / len(levels)
         return Overview(experiment, runs, starts, self._collapses(experiment), self._complete)
 
     def _collapses(self, experiment: Experiment) -> list[Collapse]:
