@@ -51,7 +51,9 @@ LINT_READY := .venv/.ready-lint
 DOCS_READY := .venv/.ready-docs
 TEST_READY := .venv/.ready-test
 VIRTUALHOME_READY := .venv/.ready-virtualhome
-DEMO_ENV := $(if $(findstring command line,$(origin ENV)),$(ENV))
+DEMO_ENV := $(if $(findstring command line,$(origin ENV)),$(filter-out household,$(ENV)))
+DEMO_ENVS := webshop searchqa desk virtualhome scienceworld sokoban
+$(if $(filter-out $(DEMO_ENVS),$(DEMO_ENV)),$(error ENV=$(DEMO_ENV) is no environment of make demo; choose household $(DEMO_ENVS)))
 # A file's tests stay in one process, so that shared fixtures are built once; files run in order, so that the longest
 # (tests/pipeline) are not the last.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -63,7 +65,13 @@ JAVA := openjdk-17-jre-headless
 
 setup: $(READY)
 
+# A clone's files are newer than an environment that it links to: pip would make that one import this clone's package.
 $(READY): requirements.lock pyproject.toml
+	if [ -L .venv ]; then
+	    echo "make: .venv is a link to $$(readlink .venv), an environment of another folder, into which make would install" \
+	        "this folder's package. Remove the link, or, if that environment is up to date, type: touch .venv/.ready*" >&2
+	    exit 1
+	fi
 	.ci/need-python "$(PYTHON)"
 	[ -x $(BIN)/python ] || "$(PYTHON)" -m venv .venv
 	echo "Installing into .venv (about 1 GB; takes minutes if not cached) ..."

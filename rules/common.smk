@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import os
 import sys
 from functools import cache
 
@@ -9,7 +10,7 @@ from snakemake.resources import Resource
 
 from turncredit.config import layout, stages
 from turncredit.config.warm_starts import SFT
-from turncredit.config import from_mapping, refuse_lost
+from turncredit.config import from_mapping, in_sweep, refuse_lost
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
 from turncredit.pipeline.job import JobKeys
@@ -30,17 +31,25 @@ if workflow.is_main_process and (line := machine.state_mistake()) is not None:
 STORED = workflow.storage_settings.default_storage_provider is not None
 
 
+def name_of(path):
+    """A configuration file as it is named in messages: from here, if it is below this folder."""
+    here = os.path.relpath(path)
+    return str(path) if here.startswith(os.pardir) else here
+
+
 def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
         # Snakemake's own reader keeps the last of two equal keys. It merges CONFIG first, and lists it last.
         given = workflow.configfiles if workflow.is_main_process else ()
-        files = [
-            read_mapping(path)
+        files = {
+            name_of(path): read_mapping(path)
             for path in sorted(given, key=lambda path: str(path) != CONFIG)
-        ]
-        experiment = from_mapping(config)
-        refuse_lost(files, config)
+        }
+        # Where a key is given, for messages: in the last of these that has it.
+        keys = {"--config": workflow.config_settings.config, "sweep": in_sweep(config)}
+        experiment = from_mapping(config, sources=files | keys)
+        refuse_lost(files.values(), config)
         # Without a shared file system jobs do not run where Snakemake does, so only they know what is there.
         checks.check(experiment, installed=not (STORED and workflow.is_main_process))
         return Plan(experiment)

@@ -270,10 +270,14 @@ def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monke
     assert asked == [[sys.executable, "-m", "snakemake", *options]]
 
 
-def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):
-    done = pipeline.python(workdir, "-m", "turncredit.pipeline.run", "--cores", "1", "--config", "roudns=3")
+@pytest.mark.parametrize("given", ["--config", "own/mine.yaml"])
+def test_a_mistake_in_the_configuration_is_one_line_that_names_where_it_is_given_and_status_2(pipeline, workdir, given):
+    (workdir / "own").mkdir()
+    (workdir / "own" / "mine.yaml").write_text("roudns: 3")
+    options = ["--config", "roudns=3"] if given == "--config" else ["--configfile", "config/test/tiny.yaml", given]
+    done = pipeline.python(workdir, "-m", "turncredit.pipeline.run", "--cores", "1", *options)
     assert done.returncode == 2
-    assert done.stdout == "turncredit: config: unknown key 'roudns' (did you mean 'rounds'?)\n"
+    assert done.stdout == f"turncredit: {given}: unknown key 'roudns' (did you mean 'rounds'?)\n"
     assert done.stderr == ""
 
 

@@ -240,7 +240,9 @@ def test_the_rest_takes_the_measured_times_at_the_measured_pace_and_gpu_hours_co
         ended(plan, "update", started=1000.0, wall_s=60.0, method=method, seed=0, round=1)
         ended(plan, "eval", started=1060.0, wall_s=30.0, method=method, seed=0, round=1)
     lines = status.lines_of(plan)
-    assert any(line.startswith("about ") and "2.0 jobs at a time" in line for line in lines)
+    assert any(line.startswith("nothing runs; about ") and "2.0 jobs at a time" in line for line in lines)
+    running = status.rest_lines(plan, [("sft", JobKeys())], {("config", JobKeys()): {"wall_s": 120, "started": 0}})
+    assert running[0].startswith("about 2 min left")
     spent = (2 * 60 * 1 + 2 * 30 * 2) / 3600
     hours = next(line for line in lines if line.startswith("GPU hours: "))
     assert hours.startswith(f"GPU hours: {spent:.1f} spent in stages, about ")

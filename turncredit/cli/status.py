@@ -98,7 +98,8 @@ def lines_of(plan: Plan) -> list[str]:
         lines += ["", f"{copied} of the stages done have inputs that are newer, as after a copy: {TOUCH}"]
     for failure in failed:
         lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _log_lines(failure.log))]
-    return [*lines, "", *rest_lines(plan, list(jobs), records)]
+    idle = not any(count[state] for state in ("running", "queued", "submitted"))
+    return [*lines, "", *rest_lines(plan, list(jobs), records, idle=idle)]
 
 
 def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, Any], int]:
@@ -197,8 +198,8 @@ def run_lines(plan: Plan, records: Mapping[Step, Any], now: Mapping[Step, str]) 
     return [*lines, *([f"shared by runs: {', '.join(shared)}"] if shared else [])]
 
 
-def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> list[str]:
-    """How long the rest takes at the pace so far, and GPU hours."""
+def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any], *, idle: bool = False) -> list[str]:
+    """How long the rest takes at the pace so far, and GPU hours. With `idle` that nothing runs or waits comes first."""
     left = [job for job in jobs if job not in records]
     measured = measured_in(records)
     if not left:
@@ -207,9 +208,9 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
         lines = ["nothing has ended yet, so the time that is left is not known"]
     else:
         seconds = sum(measured.mean(stage) for stage, _ in left) / max(measured.at_a_time, 1e-9)
+        rest = f"{'nothing runs; ' if idle else ''}about {_time(seconds)} left"
         lines = [
-            f"about {_time(seconds)} left, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in "
-            "its mean time"
+            f"{rest}, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in its mean time"
         ]
     gpus = plan.experiment.all_gpus
     if any(gpus(stage) for stage, _ in jobs):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from turncredit.bridges.importers.base import Context, Observation, Report, Skip, Turn
-from turncredit.bridges.importers.message import read_message
+from turncredit.bridges.importers.message import read_message, role_of
 from turncredit.bridges.importers.said import Said
 
 Message = dict[str, Any]
@@ -33,6 +33,9 @@ def turns_of(messages: Any, context: Context, where: str, ours: Ours | None = No
         if ours is not None:
             one.ours = ours(message)
         said.append(one)
+    if ours is None and not any(one.ours for one in said):
+        roles = dict.fromkeys(role for message in messages if (role := role_of(message)))
+        raise Skip(NO_TURN, f"its roles: {', '.join(roles)}"[:80])
     return turns_from(said, context, where)
 
 

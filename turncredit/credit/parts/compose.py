@@ -274,7 +274,10 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
     bad = np.flatnonzero(~np.isfinite(advantage_N))
     if len(bad):
         where = turns.row_name(int(bad[0]))
-        raise UserError(f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}")
+        raise UserError(
+            f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}, and no "
+            f"finite number at {len(bad):,} of {turns.n:,} turns; every turn needs one, 0 where the method says nothing"
+        )
     return {**columns, "advantage": advantage_N}
 
 

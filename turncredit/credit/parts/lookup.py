@@ -321,7 +321,11 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
         for name, column_N in columns.items():
             bad = np.flatnonzero(~np.isfinite(column_N))
             if len(bad):
-                raise UserError(f"{where}: column '{name}' is {column_N[bad[0]]} at {turns.row_name(int(bad[0]))}")
+                at = turns.row_name(int(bad[0]))
+                raise UserError(
+                    f"{where}: column '{name}' is {column_N[bad[0]]} at {at}, and no finite number at {len(bad):,} of "
+                    f"{turns.n:,} turns; every turn needs one, 0 where the method says nothing"
+                )
         return columns
 
     signature = inspect.signature(function)
