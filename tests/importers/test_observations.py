@@ -243,6 +243,29 @@ def test_a_look_shows_the_structure_three_turns_and_a_mapping_and_writes_nothing
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_look_at_an_unknown_format_guesses_a_mapping_shows_its_turns_and_the_command_makes_them(
+    tmp_path: Path,
+) -> None:
+    """Attempts begin anew with each task, so a rollout's id has both."""
+    rows = [
+        {"task": task, "attempt": attempt, "score": attempt, "log": files.messages(attempt)}
+        for task in ("a", "b")
+        for attempt in (0, 1)
+    ]
+    path = files.lines(tmp_path / "mine.jsonl", rows)
+    shown = turncredit("import", path, "--look").stdout.splitlines()
+    assert "format: unknown; with the command below the first turns as they would come out:" in shown
+    assert any("go to A" in line for line in shown)
+    command = shown[-1].removeprefix("start from: turncredit ")
+    assert command.endswith(
+        "--map messages=log --map group_id=task --map rollout_id=task,attempt --map reward=score --out turns.parquet"
+    )
+    done = turncredit(*shlex.split(command), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = tables.read(tmp_path / "turns.parquet")
+    assert sorted(set(made["rollout_id"].to_pylist())) == ["a/0", "a/1", "b/0", "b/1"]
+
+
 @pytest.mark.parametrize("name", sorted(files.WRITERS))
 def test_every_format_can_be_looked_at(name: str, tmp_path: Path) -> None:
     path = files.WRITERS[name](tmp_path)

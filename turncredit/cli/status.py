@@ -209,9 +209,7 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any], *, idl
     else:
         seconds = sum(measured.mean(stage) for stage, _ in left) / max(measured.at_a_time, 1e-9)
         rest = f"{'nothing runs; ' if idle else ''}about {_time(seconds)} left"
-        lines = [
-            f"{rest}, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in its mean time"
-        ]
+        lines = [f"{rest}, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in its mean time"]
     gpus = plan.experiment.all_gpus
     if any(gpus(stage) for stage, _ in jobs):
         spent = sum(gpus(stage) * record["wall_s"] for (stage, _), record in records.items())

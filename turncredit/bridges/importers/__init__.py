@@ -361,9 +361,13 @@ def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]
         source = files[0]
         first = next(iter(records(source.path, Report())), None)
         format_ = UNKNOWN if first is None else chooser(FORMATS[name] if name else None, options.mapping)(first[1])
+        guess = looking.guess(first[1], options.mapping) if first is not None and format_ is UNKNOWN else {}
+        if guess:
+            format_, options = FORMATS["jsonl"], replace(options, mapping={**options.mapping, **guess})
         rollouts = _read([source], name, report, options)
         command = ["turncredit", "import", *map(str, paths), *looking.given(name, options)]
-        lines = looking.look(first and first[1], format_, Context(source, report, options), rollouts, command)
+        context = Context(source, report, options)
+        lines = looking.look(first and first[1], format_, context, rollouts, command, guessed=bool(guess))
         return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
 
 

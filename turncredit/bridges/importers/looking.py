@@ -89,46 +89,62 @@ def given(name: str | None, options: Options) -> list[str]:
     return [*found, *(switch for switch, on in switches.items() if on)]
 
 
-def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-    """`--map KEY=FIELD` for the keys that a record seems to have a field for, under their usual names.
+#: Fields whose values begin anew with each task, and one that names a task beside the usual ones.
+COUNTED, TASK = ("trial", "attempt", "sample", "repeat"), "task"
+
+
+def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """KEY -> FIELD of `--map` for the keys that a record seems to have a field for, under their usual names.
 
     known   the mapping that the user gave
     """
     names = dict(zip(fields_of(record), fields_of(record), strict=True))
-    mapping = []
+    mapping: dict[str, str] = {}
     for key in ("messages", "turn", "group_id", "rollout_id", "reward", "success"):
         if key in record or key in known:
             continue
-        usual = (*USUAL.get(key, ()), key)
+        usual = (*USUAL.get(key, ()), key, *([TASK] if key == "group_id" else []))
         found = next((name for one in usual for name in names if one == name or name.endswith(f".{one}")), None)
         if key == "messages":
             found = next((name for name, value in record.items() if is_conversation(value)), None)
+        if key == "rollout_id" and found in COUNTED and "group_id" in mapping:
+            found = f"{mapping['group_id']},{found}"
         if found is not None:
-            mapping += ["--map", f"{key}={found}"]
+            mapping[key] = found
     return mapping
 
 
+def guess(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """The mapping by which a record of unknown format could be read; empty if it has no messages and no turns."""
+    mapping = mapping_of(record, known)
+    return mapping if mapping.keys() & {"messages", "turn"} else {}
+
+
 def look(
-    first: Mapping[str, Any] | None, format_: Format, context: Context, rollouts: Any, command: Sequence[str]
+    first: Mapping[str, Any] | None,
+    format_: Format,
+    context: Context,
+    rollouts: Any,
+    command: Sequence[str],
+    *,
+    guessed: bool = False,
 ) -> list[str]:
     """What a file holds, as lines.
 
     first     its first record
     command   the words of the import that was asked for
+    guessed   whether the options have a mapping that `guess` made
     """
     lines = [context.source.name]
     if first is None:
         return [*lines, "  no record that can be read"]
     lines += ["the first record:", *structure(first)]
     if format_ is UNKNOWN:
-        lines.append(f"format: unknown: {why_not(first)}")
-    else:
-        lines.append(f"format: {format_.name}; the first turns as they would come out:")
-        lines += turns_shown(rollouts, context)
-    mapping = mapping_of(first, context.options.mapping)
-    if format_ is UNKNOWN and not any(word.startswith(("messages=", "turn=")) for word in mapping):
-        return lines
-    suggested = mapping if format_ is UNKNOWN or format_.name == "jsonl" else []
+        return [*lines, f"format: unknown: {why_not(first)}"]
+    name = "unknown; with the command below" if guessed else f"{format_.name};"
+    lines += [f"format: {name} the first turns as they would come out:", *turns_shown(rollouts, context)]
+    mapping = mapping_of(first, context.options.mapping) if format_.name == "jsonl" else {}
+    suggested = [word for key, field in mapping.items() for word in ("--map", f"{key}={field}")]
     lines.append(f"start from: {shlex.join([*command, *suggested, '--out', 'turns.parquet'])}")
     lines += [line for line in context.report.lines()[1:] if line.startswith(("note", "flaw", "skipped"))]
     return lines
