@@ -19,7 +19,7 @@ from tests.test_imports import HEAVY
 from turncredit import credit
 from turncredit.bridges import importers
 from turncredit.bridges.importers import columns
-from turncredit.bridges.importers.base import Options, Report
+from turncredit.bridges.importers.base import NO_PROMPT, Options, Report
 from turncredit.config.judge import JudgeConfig
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -177,7 +177,7 @@ def test_an_agent_that_is_not_trained_is_left_out_and_several_are_groups_of_thei
         judge |= {"id": f"{judge['id']}c", "agent": {"name": "judge", "trainable": False}}
         episode["traces"] += [other, judge]
     table, report = imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
-    assert sorted(set(table["group_id"].to_pylist())) == ["g0/agent", "g0/helper"]
+    assert sorted(set(table["group_id"].to_pylist())) == ["g0", "g0/helper"]
     assert report.notes == {"the agent 'judge' is not trained, and was left out": 2}
 
 
@@ -365,3 +365,110 @@ def test_importing_needs_nothing_heavy() -> None:
     code = f"import sys, turncredit.cli.importing; print([heavy for heavy in {HEAVY!r} if heavy in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def first_by(path: Path, **mapping: str) -> tuple[list[dict[str, Any]], Report]:
+    """The rows of a file whose format is found."""
+    out = path.parent / "found.parquet"
+    report = importers.run([path], out, options=Options(mapping=mapping))
+    return tables.read(out).to_pylist(), report
+
+
+@pytest.mark.parametrize("name", ["history", "trajectory"])
+def test_records_of_ones_own_are_not_taken_for_other_projects_files_by_the_name_of_a_field(tmp_path, name):
+    """SWE-agent's files have these names too, and no reward."""
+    rows = [
+        {"group_id": "g", "rollout_id": str(number), "reward": 1.0, "success": True, name: files.messages(number)}
+        for number in range(2)
+    ]
+    found, report = first_by(files.lines(tmp_path / "mine.jsonl", rows))
+    assert report.formats == {"jsonl": 2}
+    assert {(row["group_id"], row["rollout_id"], row["success"]) for row in found} == {
+        ("g", "0", True),
+        ("g", "1", True),
+    }
+    assert [row["reward"] for row in found] == [0.0, 1.0] * 2
+
+
+def test_a_record_of_ones_own_with_an_epoch_keeps_its_reward(tmp_path):
+    """Inspect's samples have `id`, `epoch` and `messages`, and scores."""
+    row = {"id": "a", "epoch": 1, "reward": 0.5, "messages": files.messages(0)}
+    found, report = first_by(files.lines(tmp_path / "mine.jsonl", [row]))
+    assert report.formats == {"jsonl": 1}
+    assert found[-1]["reward"] == 0.5
+
+
+def test_an_assistants_message_that_the_task_of_inspect_gives_is_no_turn(tmp_path):
+    said = files.messages(0)
+    given = [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4", "source": "input"}]
+    sample = {"id": "a", "epoch": 1, "scores": {"match": {"value": "C"}}, "messages": [*given, *said]}
+    found, _ = first_by(files.lines(tmp_path / "samples.jsonl", [sample]))
+    assert [row["response_text"] for row in found] == ["go to A", "take key"]
+    assert found[0]["observation"].startswith("2+2\n4\n")
+
+
+def test_tokens_of_atropos_are_left_out_where_the_mask_trains_on_what_the_environment_said(tmp_path):
+    record = json.loads(files.atropos(tmp_path).read_text().splitlines()[0])
+    record["masks"][0][-2:] = [8, 9]
+    found, report = first_by(files.lines(tmp_path / "mine.jsonl", [record]))
+    assert [row["response_ids"] is None for row in found] == [True, True, False, False]
+    assert any("trains on a message that the policy did not write" in flaw for flaw in report.flaws)
+
+
+def test_rollouts_that_begin_with_the_policy_are_no_group_and_a_system_prompt_beside_the_messages_is_read(tmp_path):
+    first = [{"role": "assistant", "content": text} for text in ("one", "two")]
+    rows = [{"messages": first, "reward": 1.0}, {"messages": first[::-1], "reward": 0.0}]
+    found, report = first_by(files.lines(tmp_path / "mine.jsonl", rows))
+    assert len({row["group_id"] for row in found}) == 2
+    assert NO_PROMPT in report.notes
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}]
+    rows = [{"system": f"Task {task}", "messages": said, "reward": 1.0} for task in "AAB"]
+    found, _ = first_by(files.lines(tmp_path / "mine.jsonl", rows))
+    assert [row["observation"] for row in found] == ["Task A\ngo", "Task A\ngo", "Task B\ngo"]
+    assert found[0]["group_id"] == found[1]["group_id"] != found[2]["group_id"]
+
+
+def test_a_task_0_has_its_number_and_a_null_reward_leaves_the_score(tmp_path):
+    row = {"group_id": "g", "rollout_id": "r", "task_id": 0, "reward": None, "score": 1.0}
+    found, _ = first_by(files.lines(tmp_path / "mine.jsonl", [{**row, "messages": files.messages(0)}]))
+    assert {row["task_id"] for row in found} == {"0"}
+    assert found[-1]["reward"] == 1.0
+
+
+def test_messages_of_anthropic_are_one_turn_only_if_they_are_parts_of_one(tmp_path):
+    """Claude Code writes each part of a message in a line of its own, with the message's id."""
+
+    def said(name: str, text: str) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
+        return {"type": "message", "role": "assistant", "id": name, "model": "claude", "content": content}
+
+    user = {"role": "user", "content": "go"}
+    for names, responses in ((("m1", "m1"), ["one\ntwo"]), (("m1", "m2"), ["one", "two"])):
+        messages = [user, *map(said, names, ("one", "two"))]
+        row = {"group_id": "g", "rollout_id": "r", "reward": 1.0, "messages": messages}
+        found, _ = first_by(files.lines(tmp_path / "mine.jsonl", [row]))
+        assert [row["response_text"] for row in found] == responses
+
+
+def test_an_agents_group_is_the_same_where_another_agents_trace_is_missing(tmp_path):
+    episodes = []
+    for number in range(2):
+        episode = files.episode(number)
+        other = json.loads(json.dumps(episode["traces"][0]))
+        episode["traces"][0]["agent"], other["agent"] = {"name": "solver"}, {"name": "critic"}
+        other["id"] += "-critic"
+        episode["traces"] += [other] if number else []
+        episodes.append(episode)
+    found, _ = first_by(files.lines(tmp_path / "mine.jsonl", episodes))
+    assert {row["group_id"] for row in found if not row["rollout_id"].endswith("critic")} == {"g0/solver"}
+
+
+def test_what_is_said_of_a_whole_episode_of_rllm_is_said_of_no_single_agent(tmp_path):
+    folder = files.WRITERS["rllm"](tmp_path)
+    episode = json.loads(next(path for path in sorted(folder.rglob("*.json"))).read_text())
+    (trajectory,) = episode["trajectories"]
+    both = [{**trajectory, "uid": f"t{place}", "name": f"agent{place}"} for place in range(2)]
+    for trajectories, success in (([trajectory], {True}), (both, {None})):
+        row = {**episode, "is_correct": True, "trajectories": trajectories}
+        found, _ = first_by(files.lines(tmp_path / "mine.jsonl", [row]))
+        assert {row.get("success") for row in found} == success

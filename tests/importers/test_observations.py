@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import turncredit
@@ -112,6 +113,21 @@ def test_messages_alone_merge_them_and_a_warning_says_so(tmp_path: Path) -> None
 def test_calls_tell_apart_what_was_answered(tmp_path: Path) -> None:
     rows, _ = imported(calling(tmp_path), observation="calls")
     assert rows[1]["observation"] == 'write {"row": "0.0"}\n{"ok": true}'
+
+
+def test_a_reply_has_no_digest_of_the_history_so_that_rules_recognise_what_was_refused(tmp_path: Path) -> None:
+    replies = ["Nothing happens.", "You open the drawer 1.", "Nothing happens."]
+    said: list[dict[str, Any]] = [{"role": "user", "content": "tidy up"}]
+    for number, reply in enumerate(replies):
+        call = {"id": f"c{number}", "function": {"name": "act", "arguments": {"row": number}}}
+        said.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": f"c{number}", "content": reply})
+    path = files.lines(tmp_path / "mine.jsonl", [{"group_id": "g", "rollout_id": 0, "reward": 1, "messages": said}])
+    rows, _ = imported(path)
+    assert [row["next_observation"] for row in rows] == replies
+    assert [row["observation"].partition("\n")[2] for row in rows[1:]] == replies[:-1]
+    made = credit(tables.read(tmp_path / "out.parquet"), "mgr_no_critic")
+    assert np.sign(made["validity"].to_numpy()).tolist() == [-1, 1, -1]
 
 
 def test_a_history_is_shown_for_text_too_if_it_is_asked_for(tmp_path: Path) -> None:

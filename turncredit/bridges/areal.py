@@ -21,7 +21,7 @@ from typing import Any
 from turncredit.bridges.conversations import COLUMNS, advantages
 from turncredit.bridges.importers.base import Report, Rollout, Turn
 from turncredit.bridges.importers.message import read_message
-from turncredit.bridges.importers.messages import History, chain_observations
+from turncredit.bridges.importers.messages import History, chain_replies
 from turncredit.bridges.importers.said import Said
 from turncredit.bridges.spans import method_of
 from turncredit.errors import UserError
@@ -46,7 +46,7 @@ def assign_rewards(caches: Sequence[Any], method: str = "gigpo", **params: Any) 
         turns = [_turn(interaction, history, report) for interaction in interactions]
         if all(interaction.reward is None for interaction in interactions):
             turns[-1]["reward"] = None
-        chain_observations(turns, "")
+        chain_replies(turns, "")
         rollouts.append(Rollout("group", str(number), turns, "areal", ended=True))
     for cache, advantage_T in zip(caches, advantages(rollouts, looked_up, "areal"), strict=True):
         for name, advantage in zip(list(cache), advantage_T, strict=True):

@@ -19,6 +19,7 @@ import pyarrow as pa
 from turncredit import envs
 from turncredit.data.columns import as_table
 from turncredit.data.tables import KEYS
+from turncredit.data.transcript_markers import FAILED
 from turncredit.data.turns import Turns
 from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
@@ -102,7 +103,8 @@ def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
     if task == "observation":
         goal_N = [goal_N[first] for first in turns.first_R[turns.rollout_N].tolist()]
     turn_N = [
-        Turn(action, redact(env, action, reply)) for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
+        Turn(action, redact(env, action, reply.removesuffix(FAILED)))
+        for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
     ]
     agent_N, step_N = _places(table, where, turns)
     return Rollouts(keys, env_N, goal_N, turn_N, turns.order_N, turns.first_R, turns.length_R, agent_N, step_N)

@@ -15,7 +15,6 @@ from itertools import groupby
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -27,9 +26,9 @@ from turncredit.bridges.importers.base import (
     each,
     finite,
     finite_or_none,
+    group_of,
     needed_id,
     outcome,
-    short_hash,
 )
 from turncredit.bridges.importers.message import read_message
 from turncredit.bridges.importers.messages import turns_from
@@ -72,8 +71,8 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
         if any(rewards):
             for turn, values in zip(turns, rewards, strict=True):
                 turn["reward"] = math.fsum(values)
-        report.note(BY_PROMPT)
-        yield Rollout(short_hash(turns[0]["observation"]), rollout_id, turns, where, None, record=run[0])
+        group = group_of(turns[0]["observation"], rollout_id, report)
+        yield Rollout(group, rollout_id, turns, where, None, record=run[0])
 
     def rollouts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for _, run in groupby(records, lambda record: _key(record[1])):

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -25,10 +24,10 @@ from turncredit.bridges.importers.base import (
     Skip,
     Turn,
     dict_of,
+    group_of,
     objects_of,
     outcome,
     per_record,
-    short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.messages import turns_from
@@ -61,9 +60,8 @@ def _rollouts(
     agent = str(dict_of(record.get("agent"), "agent").get("name") or "agent")
     if record.get("continued_trajectory_ref"):
         context.report.note("the rollout goes on in another file, which is imported as a rollout of its own")
-    context.report.note(BY_PROMPT)
     columns = {"agent": agent}
-    group = short_hash(turns[0]["observation"])
+    group = group_of(turns[0]["observation"], name, context.report)
     ended = None if record.get("continued_trajectory_ref") else True
     yield Rollout(f"{group}{suffix}", name, turns, where, ended, columns, record=record)
     for number, inner in enumerate(objects_of(record.get("subagent_trajectories"), "subagent_trajectories")):

@@ -42,9 +42,13 @@ def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollo
     group = place_of(where, context)
     for number, score in enumerate(scores):
         try:
-            runs = _runs(*(list_of(_at(column, number), "tokens") for column in (tokens, masks, logprobs)))
-            said = _at(messages, number)
-            turns = _turns(said, runs, context, where) if said else [_columns(run, logprob) for run, logprob in runs]
+            ids, mask, chosen = (list_of(_at(column, number), "tokens") for column in (tokens, masks, logprobs))
+            runs = _runs(ids, mask, chosen)
+            if said := _at(messages, number):
+                trains_end = bool(mask) and mask[-1] != IGNORED
+                turns = _turns(said, runs, context, f"{where}[{number}]", trains_end=trains_end)
+            else:
+                turns = [_columns(run, logprob) for run, logprob in runs]
             if not turns:
                 raise Skip("no turn: the mask trains on no token")
             outcome(turns, finite_or_none(score, "score"))
@@ -80,9 +84,14 @@ def _columns(run: Run, logprobs: list[float]) -> Turn:
     return {"prompt_ids": run[0], "response_ids": run[1], "response_logprobs": logprobs, "context_reset": False}
 
 
-def _turns(messages: Any, runs: list[tuple[Run, list[float]]], context: Context, where: str) -> list[Turn]:
+def _turns(
+    messages: Any, runs: list[tuple[Run, list[float]]], context: Context, where: str, *, trains_end: bool
+) -> list[Turn]:
     said = [read_message(message, context.report.note) for message in list_of(messages, "messages")]
     ours = [one for one in said if one.ours]
+    if trains_end and not said[-1].ours:
+        context.report.flaw(where, "the mask trains on a message that the policy did not write: tokens are left out")
+        runs = []
     if len(runs) > len(ours):
         if runs:
             context.report.note("more trained runs of tokens than messages of the policy: tokens are left out")

@@ -31,6 +31,7 @@ Observation = Literal["auto", "messages", "calls", "history"]
 
 NO_REWARD = "no reward, so no method can credit the rollout (give --rewards FILE or --map reward=FIELD)"
 BY_PROMPT = "no group in the file: rollouts that begin with the same messages are a group"
+NO_PROMPT = "no group in the file, and nothing before the policy's first message: the rollout is a group of its own"
 BY_FILE = "no rollout id in the file: a rollout is named after its place in the file"
 
 
@@ -300,6 +301,18 @@ def short_hash(value: Any) -> str:
     """16 hexadecimal digits of a text's SHA-256, or of a value's JSON."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def group_of(prompt: str, rollout: str, report: Report) -> str:
+    """The group of rollouts that begin with the same text, where a file names none.
+
+    A rollout that begins with the policy's own message is a group of its own: nothing tells which others have its task.
+    """
+    if prompt.strip():
+        report.note(BY_PROMPT)
+        return short_hash(prompt)
+    report.note(NO_PROMPT)
+    return rollout
 
 
 def each(

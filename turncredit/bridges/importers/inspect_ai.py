@@ -49,7 +49,7 @@ def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollo
 
 
 def _rollout(where: str, sample: dict[str, Any], context: Context) -> Rollout:
-    turns = turns_of(_messages(sample), context, where)
+    turns = turns_of(_messages(sample), context, where, _is_sampled)
     group = f"{context.source.label}/{needed_id(sample.get('id'), 'id')}"
     reward, success = _reward(dict_of(sample.get("scores") or _score(sample), "scores"), context)
     outcome(turns, reward)
@@ -58,6 +58,11 @@ def _rollout(where: str, sample: dict[str, Any], context: Context) -> Rollout:
         columns["success"] = success
     rollout_id = f"{group}/{sample.get('epoch', 1)}"
     return Rollout(group, rollout_id, turns, where, not sample.get("error"), columns, record=sample)
+
+
+def _is_sampled(message: dict[str, Any]) -> bool:
+    """Whether the model wrote the message: the task may give examples of an assistant's."""
+    return message.get("role") == "assistant" and message.get("source") != "input"
 
 
 def _score(sample: Mapping[str, Any]) -> Any:
@@ -139,7 +144,9 @@ def _value(score: Any) -> Any:
 
 
 def _matches(record: Mapping[str, Any]) -> bool:
-    if {"id", "epoch", "messages"} <= set(record) or {"id", "epoch", "events"} <= set(record):
+    if {"id", "epoch", "messages"} <= set(record) and not {"scores", "score", "target", "input"}.isdisjoint(record):
+        return True
+    if {"id", "epoch", "events"} <= set(record):
         return True
     return {"version", "status", "eval"} <= set(record)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from turncredit.bridges.importers.base import (
     BY_FILE,
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -27,10 +26,10 @@ from turncredit.bridges.importers.base import (
     Turn,
     each,
     finite_or_none,
+    group_of,
     id_of,
     needed_id,
     outcome,
-    short_hash,
     truth,
 )
 from turncredit.bridges.importers.message import is_message
@@ -86,19 +85,20 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         found.check(row)
-        columns: dict[str, Any] = {key: flat(value, report.note) for key in IDS if (value := found.value(row, key))}
+        columns: dict[str, Any] = {
+            key: flat(value, report.note) for key in IDS if (value := found.value(row, key)) not in (None, "", [], {})
+        }
         success, done = (truth(found.value(row, key), key) for key in TRUTHS)
         if success is not None:
             columns["success"] = success
-        messages = found.messages(row)
+        messages = _with_system(found.messages(row), row)
         if messages is not None:
             turns = turns_of(messages, context, where)
             rewards(turns, found.value(row, "reward"))
             group = found.id(row, "group_id")
             rollout = found.id(row, "rollout_id")
             if group is None:
-                report.note(BY_PROMPT)
-                group = short_hash(prompt_of(messages))
+                group = group_of(prompt_of(messages), place_of(where, context), report)
             if rollout is None:
                 report.note(BY_FILE)
                 rollout = place_of(where, context)
@@ -181,7 +181,7 @@ class Found:
         """The value of `key`; None where the record has none."""
         if key in self.names:
             return joined(row, self.names[key], key)
-        if key in row:
+        if row.get(key) is not None:
             return row[key]
         usual = next((name for name in USUAL.get(key, ()) if row.get(name) is not None), None)
         if usual is None:
@@ -211,6 +211,14 @@ class Found:
         if row.get("turn") is not None:
             return None
         return next((row[name] for name in USUAL["messages"] if is_conversation(row.get(name))), None)
+
+
+def _with_system(messages: Any, row: Mapping[str, Any]) -> Any:
+    """The messages after the record's `system`, which Anthropic's API and ShareGPT have beside them."""
+    system = row.get("system")
+    if not system or not isinstance(system, str | list) or not isinstance(messages, list):
+        return messages
+    return [{"role": "system", "content": system}, *messages]
 
 
 #: keys whose field may be several, joined or (`reward`) summed

@@ -41,6 +41,8 @@ ANSWERS = frozenset(
     ["tool", "function", "tool_response", "function_response", "tool_result", "observation", "ipython", "environment"]
 )
 
+#: What neighbouring items of the Responses API are parts of: the response.
+ITEM = "items"
 #: fields of a message that hold what it says, beside `tool_calls`
 _CONTENT = ("content", "value", "parts", "text", "output", "refusal")
 _REASONING = ("reasoning_content", "reasoning", "thinking", "thinking_blocks", "reasoning_details", "thoughts")
@@ -78,7 +80,7 @@ def read_message(message: Any, note: Note) -> Said:
     role = role_of(message)
     if role is None:
         return _item(message, note)
-    said = Said(ours=_is_policy(role, note), joins=message.get("type") == "message")
+    said = Said(ours=_is_policy(role, note), joins=_whole_of(message))
     _read_reasoning(message, said, note)
     for name in _CONTENT:
         if message.get(name) not in (None, "", [], {}):
@@ -120,6 +122,16 @@ def _unwrapped(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
+def _whole_of(message: Mapping[str, Any]) -> str | None:
+    """What a message is a part of: a response of the Responses API, which is several items, or one of Anthropic's, of
+    which Claude Code writes each part with the same id."""
+    if message.get("type") != "message":
+        return None
+    if "model" in message or "stop_reason" in message:
+        return identity(message, "id")
+    return ITEM
+
+
 def _is_policy(role: str, note: Note) -> bool:
     word = role.lower()
     if word in POLICY:
@@ -134,7 +146,7 @@ def _item(message: Mapping[str, Any], note: Note) -> Said:
     kind = message.get("type")
     if not isinstance(kind, str) or (kind not in PARTS and "message" not in message):
         raise Skip("messages are not a list of objects with a role", canonical(message)[:80])
-    said = Said(ours=True, joins=True)
+    said = Said(ours=True, joins=ITEM)
     read_part(message, said, note)
     said.ours = not said.answers
     return said

@@ -54,7 +54,7 @@ def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]
             context.report.note(NOTHING)
     if not turns:
         raise Skip(NO_TURN)
-    chain_observations(turns, history.observation() if history.heard else "")
+    chain_replies(turns, history.reply())
     return turns
 
 
@@ -76,14 +76,13 @@ class History:
         if text:
             self._since.append(text)
 
-    @property
-    def heard(self) -> bool:
-        """Whether anything came since the last turn."""
-        return bool(self._since)
+    def reply(self) -> str:
+        """The messages since the policy's last turn: what came back."""
+        return "\n".join(self._since)
 
     def observation(self) -> str:
         """What the policy sees now: the messages since its last turn, and what the option adds."""
-        text = "\n".join(self._since)
+        text = self.reply()
         if not self._begun:
             return text
         if self._shows == "calls" and self._calls:
@@ -102,6 +101,7 @@ class History:
             "observation": self.observation(),
             "response_text": response.whole,
             "action": response.action,
+            "_reply": self.reply(),
             "_history": self._digest.digest() if self._shows != "history" else None,
             "_says": not response.calls and "action" not in message.columns,
             **message.columns,
@@ -109,19 +109,18 @@ class History:
         self._calls = response.calls
         self._called |= bool(response.calls)
         self._begun = True
-        since = "\n".join(self._since)
-        self._digest.update(f"{since}\0{turn['action']}\0".encode(errors="replace"))
+        self._digest.update(f"{self.reply()}\0{turn['action']}\0".encode(errors="replace"))
         self._since = []
         self.hear(response.results)
         return turn
 
 
 def _joined(said: Iterable[Said]) -> list[Said]:
-    """The messages, with items of one response (of the Responses API) as one."""
+    """The messages, with neighbours that are parts of one response as one."""
     messages: list[Said] = []
     for one in said:
         last = messages[-1] if messages else None
-        if last is not None and last.ours and one.ours and last.joins and one.joins:
+        if last is not None and last.ours and one.ours and last.joins and last.joins == one.joins:
             last.pieces += one.pieces
             last.calls += one.calls
             last.answers += one.answers
@@ -150,9 +149,12 @@ def check_calls(messages: Sequence[Said], report: Report, where: str) -> None:
         report.flaw(where, NO_RESULT, str(sorted(map(str, missing))[0]))
 
 
-def chain_observations(turns: Sequence[Turn], last: str) -> None:
-    """Give every turn the next one's observation as its `next_observation`; the last one gets `last`."""
-    for turn, after in zip(turns, [*(turn["observation"] for turn in turns[1:]), last], strict=True):
+def chain_replies(turns: Sequence[Turn], last: str) -> None:
+    """Give every turn what came back, before the next one, as its `next_observation`; the last one gets `last`.
+
+    Without what the option adds to observations, such as a digest of the history: judges and rules read replies.
+    """
+    for turn, after in zip(turns, [*(turn["_reply"] for turn in turns[1:]), last], strict=True):
         turn["next_observation"] = after
 
 

@@ -11,17 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
     Rollout,
     dict_of,
+    group_of,
     list_of,
     objects_of,
     outcome,
     per_record,
-    short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.messages import turns_of
@@ -35,8 +34,7 @@ def read(where: str, record: dict[str, Any], context: Context) -> Iterator[Rollo
     task = record.get("instance_id") or info.get("instance_id")
     columns = {}
     if task is None:
-        context.report.note(BY_PROMPT)
-        task = short_hash(turns[0]["observation"])
+        task = group_of(turns[0]["observation"], place_of(where, context), context.report)
     else:
         columns["task_id"] = str(task)
     yield Rollout(str(task), place_of(where, context), turns, where, bool(info.get("exit_status")), columns)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -20,9 +19,9 @@ from turncredit.bridges.importers.base import (
     Skip,
     dict_of,
     each,
+    group_of,
     list_of,
     outcome,
-    short_hash,
     truth,
 )
 from turncredit.bridges.importers.containers import is_event
@@ -104,8 +103,7 @@ def _rollout(where: str, record: dict[str, Any], context: Context) -> Iterator[R
     columns: dict[str, Any] = {} if success is None else {"success": success}
     task = record.get("instance_id")
     if task is None:
-        context.report.note(BY_PROMPT)
-        task = short_hash(turns[0]["observation"])
+        task = group_of(turns[0]["observation"], place_of(where, context), context.report)
     else:
         columns["task_id"] = str(task)
     yield Rollout(str(task), place_of(where, context), turns, where, not record.get("error"), columns)
@@ -201,7 +199,7 @@ def _action_of_sdk(event: dict[str, Any], responses: set[str], note: Note) -> Sa
     call = dict_of(event.get("tool_call"), "tool_call")
     function = dict_of(call.get("function"), "function") or call
     name = event.get("tool_name") or function.get("name")
-    said = Said(ours=True, joins=True)
+    said = Said(ours=True, joins=f"response {event.get('llm_response_id')}")
     first = str(event.get("llm_response_id")) not in responses
     if first:
         said.pieces += [

@@ -31,7 +31,7 @@ from turncredit.bridges.importers.base import (
     per_record,
 )
 from turncredit.bridges.importers.message import read_message
-from turncredit.bridges.importers.messages import History, chain_observations
+from turncredit.bridges.importers.messages import History, chain_replies
 from turncredit.bridges.importers.parts import flat
 from turncredit.bridges.importers.said import Said
 
@@ -44,7 +44,8 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         raise Skip("an episode without trajectories")
     task = f"{data['training_step']}/{data['task_hash']}"
     columns: dict[str, Any] = {"task_id": str(data["task_hash"])}
-    if isinstance(data.get("is_correct"), bool):
+    # Of several agents' trajectories, each may have succeeded or not.
+    if isinstance(data.get("is_correct"), bool) and len(data["trajectories"]) == 1:
         columns["success"] = data["is_correct"]
     for place, trajectory in enumerate(objects_of(data["trajectories"], "trajectories")):
         try:
@@ -56,6 +57,11 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         ended = data.get("termination_reason") is not None or bool(trajectory["steps"][-1].get("done"))
         uid = f"{task}/{data['episode_id']}/{trajectory.get('uid') or place}"
         yield Rollout(group, uid, turns, where, ended, columns)
+
+
+def _silent(history: History) -> Turn:
+    """A step in which the policy wrote nothing."""
+    return {"observation": history.observation(), "_reply": history.reply(), "response_text": "", "action": ""}
 
 
 def turns_of(trajectory: Mapping[str, Any], report: Report, shows: Observation = "auto") -> list[Turn]:
@@ -73,8 +79,8 @@ def turns_of(trajectory: Mapping[str, Any], report: Report, shows: Observation =
             observation = _asked(objects_of(step.get("chat_completions"), "chat_completions"), report)
         history.hear(flat(observation, report.note))
         said = _said(step, report)
-        turns.append(history.turn(said) or {"observation": history.observation(), "response_text": "", "action": ""})
-    chain_observations(turns, "")
+        turns.append(history.turn(said) or _silent(history))
+    chain_replies(turns, "")
     reward = finite_or_none(trajectory.get("reward"))
     if reward is None:
         reward = finite_or_none(trajectory["steps"][-1].get("reward"))

@@ -23,7 +23,7 @@ class Said:
     calls      ids of the tool calls in it, None for one without
     answers    ids of the calls that its results answer, None for one that does not say
     columns    of its turn, where the policy wrote it: tokens, a reward, another action
-    joins      whether it goes on with the response before it: an item of the Responses API
+    joins      what it is a part of, where one response is several messages: they become one turn
     """
 
     ours: bool
@@ -31,7 +31,7 @@ class Said:
     calls: list[str | None] = field(default_factory=list)
     answers: list[str | None] = field(default_factory=list)
     columns: Turn = field(default_factory=dict)
-    joins: bool = False
+    joins: str | None = None
 
     def text(self) -> str:
         """All pieces, one below the other."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -20,10 +19,10 @@ from turncredit.bridges.importers.base import (
     Skip,
     Turn,
     dict_of,
+    group_of,
     objects_of,
     outcome,
     per_record,
-    short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.message import read_message
@@ -56,8 +55,7 @@ def _rollout(where: str, record: dict[str, Any], context: Context, name: str, wh
     outcome(turns, None)
     columns, task = {}, _task(record, whole)
     if task is None:
-        note(BY_PROMPT)
-        task = short_hash(turns[0]["observation"])
+        task = group_of(turns[0]["observation"], name, context.report)
     else:
         columns["task_id"] = task
     ended = bool(dict_of(record.get("info"), "info").get("exit_status")) if "info" in record else None
@@ -106,13 +104,27 @@ def _steps(steps: list[dict[str, Any]], history: list[dict[str, Any]], note: Not
         yield Said(ours=False, pieces=[("text", flat(step.get("observation"), note))])
 
 
+#: Keys of a file beside its steps, those of a step, and those of records that others write under the same names.
+_OWN = frozenset(["info", "environment", "replay_config"])
+_OF_A_STEP = frozenset(["response", "thought", "state"])
+_OTHERS = frozenset(["reward", "group_id", "rollout_id"])
+
+
 def _matches(record: Mapping[str, Any]) -> bool:
     steps, history = record.get("trajectory"), record.get("history")
     if isinstance(record.get("attempts"), list) and "info" in record:
         return True
+    if not _OTHERS.isdisjoint(record):
+        return False
+    whole = not _OWN.isdisjoint(record)
     if isinstance(steps, list) and steps and isinstance(steps[0], dict):
-        return {"action", "observation"} <= set(steps[0])
-    return isinstance(history, list) and bool(history) and isinstance(history[0], dict) and "role" in history[0]
+        return {"action", "observation"} <= set(steps[0]) and (whole or not _OF_A_STEP.isdisjoint(steps[0]))
+    whole = whole or set(record) == {"history"}
+    return whole and isinstance(history, list) and bool(history) and _is_message(history[0])
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and "role" in value
 
 
 FORMAT = Format(

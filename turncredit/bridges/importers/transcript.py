@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Any
 
 from turncredit.bridges.importers.base import (
-    BY_PROMPT,
     About,
     Context,
     Format,
@@ -22,9 +21,9 @@ from turncredit.bridges.importers.base import (
     Rollout,
     Together,
     each,
+    group_of,
     id_of,
     outcome,
-    short_hash,
 )
 from turncredit.bridges.importers.jsonl import place_of
 from turncredit.bridges.importers.message import is_message
@@ -52,8 +51,8 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
             report.note(SIDECHAIN)
         turns = turns_of(_whole(own or messages), context, where)
         outcome(turns, None)
-        report.note(BY_PROMPT)
-        yield Rollout(short_hash(turns[0]["observation"]), name, turns, where, None, record=messages[0])
+        group = group_of(turns[0]["observation"], name, report)
+        yield Rollout(group, name, turns, where, None, record=messages[0])
 
     def sessions() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for _, run in groupby(_messages(records, context), lambda message: message[0]):

@@ -34,10 +34,12 @@ from turncredit.bridges.importers.base import (
     per_record,
 )
 from turncredit.bridges.importers.message import read_message
-from turncredit.bridges.importers.messages import NO_TURN, History, chain_observations
+from turncredit.bridges.importers.messages import NO_TURN, History, chain_replies
 from turncredit.bridges.importers.said import Note
 
 VERSION = 1
+#: The name of the only agent. Others are a part of the group's id, also where an episode has only one agent's trace.
+AGENT = "agent"
 
 
 def read(where: str, row: dict[str, Any], context: Context) -> Iterator[Rollout]:
@@ -59,7 +61,6 @@ def rollouts(
     if group is None and not name:
         raise Skip("neither a group nor a task's key, hash or index")
     traces = objects_of(row["traces"], "traces")
-    agents = {_agent(trace)[0] for trace in traces}
     for trace in traces:
         agent, trainable = _agent(trace)
         if not trainable:
@@ -74,7 +75,7 @@ def rollouts(
             report.note("no group in the file: rollouts of the same task are a group")
         if rollout.turns[0].pop("branched", False):
             report.note("the context starts over within the rollout")
-        rollout.group_id = f"{name if group is None else group}{f'/{agent}' if len(agents) > 1 else ''}"
+        rollout.group_id = f"{name if group is None else group}{'' if agent == AGENT else f'/{agent}'}"
         rollout.columns = {"task_id": name or str(group)}
         rollout.record = row
         yield rollout
@@ -82,7 +83,7 @@ def rollouts(
 
 def _agent(trace: dict[str, Any]) -> tuple[str, bool]:
     agent = trace.get("agent") or {}
-    return str(agent.get("name", "agent")), bool(agent.get("trainable", True))
+    return str(agent.get("name", AGENT)), bool(agent.get("trainable", True))
 
 
 def _rollout(trace: dict[str, Any], where: str, note: Note, observation: Observation) -> Rollout:
@@ -164,7 +165,7 @@ def _turns(nodes: list[dict[str, Any]], note: Note, history: History) -> list[Tu
         raise Skip(NO_TURN)
     for node in nodes[(last or 0) + 1 :]:
         history.hear(_text(node, note))
-    chain_observations(turns, history.observation() if history.heard else "")
+    chain_replies(turns, history.reply())
     return turns
 
 

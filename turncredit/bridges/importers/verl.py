@@ -31,7 +31,7 @@ from turncredit.bridges.importers.base import (
     outcome,
     short_hash,
 )
-from turncredit.bridges.importers.messages import chain_observations, turns_from
+from turncredit.bridges.importers.messages import chain_replies, turns_from
 from turncredit.bridges.importers.said import Said
 from turncredit.bridges.importers.templates import TEMPLATES, template_of
 
@@ -54,7 +54,7 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
             output_turns = _turns(output, context, where, said=output is row)
             output_turns[0]["context_reset"] = True
             turns += output_turns
-        chain_observations(turns, turns[-1]["next_observation"])
+        chain_replies(turns, turns[-1]["next_observation"])
         outcome(turns, finite_or_none(row.get("score"), "score"))
         columns = {"task_id": short_hash(rows[0][1]["input"])}
         step = step_of(row)
