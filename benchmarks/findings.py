@@ -189,8 +189,10 @@ def exact_worlds(table: pd.DataFrame) -> Figure:
 
 
 def leaderboard(text: str) -> pd.DataFrame:
-    """Columns method, rank and cosine of docs/leaderboard.md, of the methods that exact worlds score."""
-    head, *rows = re.findall(r"^\| *(.*?) *\|$", text, re.MULTILINE)
+    """Columns method, rank and cosine of the first table of docs/leaderboard.md, of methods that exact worlds score."""
+    first = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert first is not None
+    head, *rows = re.findall(r"^\| *(.*?) *\|$", first[0], re.MULTILINE)
     names = [name.strip() for name in head.split("|")]
     cells = [[cell.strip(" `*") for cell in row.split("|")] for row in rows if not row.startswith("---")]
     table = pd.DataFrame(cells, columns=names)[["method", "rank", "cosine"]]

@@ -12,10 +12,12 @@ from unittest import mock
 
 import pytest
 
+from benchmarks import findings
 from turncredit.config.layout import artifact
 from turncredit.config.stages import artifacts
 
 ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs/images"
 SCRIPTS = sorted(ROOT.glob("benchmarks/**/*.py"))
 
 
@@ -72,3 +74,13 @@ def test_a_benchmark_can_be_imported_and_measures_nothing_then(name: str, capsys
     with mock.patch.dict(os.environ):  # some set a number of threads
         import_module(name)
     assert capsys.readouterr().out == ""
+
+
+def test_the_figures_of_the_findings_are_drawn_from_the_recorded_tables(tmp_path):
+    findings.main(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        path.name for path in FIGURES.glob("findings_*.svg")
+    )
+    scored = findings.leaderboard(findings.LEADERBOARD.read_text(encoding="utf-8"))
+    assert {"gigpo", "graphgpo", "truth"} <= set(scored["method"])
+    assert scored["cosine"].between(-1, 1).all()

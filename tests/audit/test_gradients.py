@@ -289,6 +289,19 @@ def test_cosines_are_those_of_the_mean_gradients_not_of_their_noise():
     np.testing.assert_allclose(same, 1.0)
 
 
+def test_noise_takes_cosines_beyond_1_where_they_stay_so_that_methods_are_not_tied():
+    rng = np.random.default_rng(4)
+    weak_D = np.zeros(200)
+    weak_D[0] = 0.6
+    cosines = []
+    for _ in range(60):
+        sums = {name: drawn(rng, weak_D)[0] for name in ("flat_grpo", "m")}
+        cosines.append(measures(sums, "m")["cosine_flat"][0])
+    known = [value for value in cosines if not np.isnan(value)]
+    assert max(known) > 1
+    assert len(set(known)) == len(known)
+
+
 def test_a_cosine_with_a_gradient_that_has_no_signal_is_not_told():
     rng = np.random.default_rng(4)
     flat = next(s for _ in range(50) if measures({"m": (s := drawn(rng, np.zeros(50))[0])}, "m")["signal"][0] < 0)

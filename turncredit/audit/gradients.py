@@ -282,7 +282,7 @@ def measures(sums: Mapping[str, GroupSums], method: str) -> dict[str, tuple[floa
     """`signal`, `noise`, `snr` and the cosines of a method, each (value, low, high); NaN where there is none.
 
     A cosine is NaN where one of the two signals is not above zero; its interval is NaN as soon as that happens when one
-    of the groups is left out. Both are clipped to -1 and 1.
+    of the groups is left out. Where noise is large an estimate lies beyond -1 or 1: clipped, methods would seem equal.
     """
     mine = sums[method]
     signal_J, noise_J = _signal(mine, mine), _noise(mine)
@@ -294,8 +294,7 @@ def measures(sums: Mapping[str, GroupSums], method: str) -> dict[str, tuple[floa
                 both_J, other_J = _signal(mine, other), _signal(other, other)
                 useful_J = (signal_J > 0) & (other_J > 0)
                 out[measure] = np.where(useful_J, both_J / np.sqrt(np.abs(signal_J * other_J)), np.nan)
-    intervals = {measure: _jackknife(x_J) for measure, x_J in out.items()}
-    return {measure: tuple(np.clip(one, -1, 1)) if measure in REFERENCES else one for measure, one in intervals.items()}
+    return {measure: _jackknife(x_J) for measure, x_J in out.items()}
 
 
 def _signal(one: GroupSums, two: GroupSums) -> np.ndarray:

@@ -31,6 +31,8 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
 #: those that are also drawn, from round 1
 DRAWN = ("fidelity", "snr")
 FEWEST_FAMILIES = 5
+#: What tables of versions before 0.5 have for every cosine whose estimate lies beyond it: how large it is, is not known.
+CLIPPED = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def _points(
     for method in names:
         if experiment.start_of(method) == experiment.start_of(turns.policy):
             x = diagnostics.measure(turns, table, method=method, **keys)
-            if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
+            if x is None or np.isnan(x.value) or (name == "direction" and abs(x.value) == CLIPPED):
+                continue
+            if method == baseline or method in differences:
                 points.append(Point(method, group_of(experiment, method), x, differences.get(method)))
     return points
 
