@@ -50,8 +50,11 @@ def difference(results: Results, left: str, right: str, rounds: Sequence[int] | 
 
 
 def written(estimate: intervals.Estimate, unit: str) -> str:
-    """An estimate as the report writes it; `unit`: share or points."""
-    return Number(estimate.value, unit, "", "", estimate.low, estimate.high).with_interval
+    """An estimate as the report writes it; `unit`: share or points. A share's interval ends at 0 and 1."""
+    low, high = estimate.low, estimate.high
+    if unit == "share":
+        low, high = max(low, 0.0), min(high, 1.0)
+    return Number(estimate.value, unit, "", "", low, high).with_interval
 
 
 def line(results: Results, name: str, rounds: Sequence[int] | None) -> str:

@@ -321,7 +321,7 @@ def test_a_correlation_of_a_few_methods_or_with_a_wide_interval_is_not_stated():
     ("seeds", "ceiling", "said"),
     [
         ((0,), 0.7, r"Training works: flat_grpo, \d+% -> \d+%\. No difference .* can be shown with one seed\."),
-        ((0, 1), 0.35, r"It is not clear whether training works: flat_grpo, \d+% -> \d+%, .* points .*2 seeds\."),
+        ((0, 1), 0.35, r"It is not clear whether training works: flat_grpo, \d+% -> \d+%, .* points .*two seeds\."),
         ((0, 1), 0.1, r"Training makes the policy worse: flat_grpo, "),
     ],
 )

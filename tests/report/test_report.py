@@ -31,7 +31,7 @@ from turncredit.views.report import diagnostics, figures
 from turncredit.views.report import report as module
 from turncredit.views.report.grid import Number, summary_table
 from turncredit.views.report.ordering import Corrected, corrected
-from turncredit.views.report.selection import paired, sampler
+from turncredit.views.report.selection import paired, paired_differences, sampler
 from turncredit.views.report.summary import summarise
 
 pytestmark = pytest.mark.slow
@@ -595,8 +595,15 @@ def test_gains_are_of_every_trained_method_but_the_baseline(finished):
     assert set(found) == set(results.methods) - {"flat_grpo"}
 
 
+def test_a_warm_start_on_the_left_is_paired_with_every_seed(finished):
+    results = collect(finished)
+    gain, loss = paired_differences(results, "flat_grpo", "sft"), paired_differences(results, "sft", "flat_grpo")
+    assert len(set(loss["seed"])) == len(results.experiment.seeds) > 1
+    np.testing.assert_allclose(loss["value"], -gain["value"])
+
+
 def test_comparisons_are_worded_for_their_number():
-    found = intervals.Estimate(0.1, 0.05, 0.15, 0.02, 10, 2, 10, "seeds and games")
+    found = intervals.Estimate(0.1, 0.05, 0.15, 0.02, 10, 3, 10, "seeds and games")
     from turncredit.views.report.summary import _comparisons
 
     both = {"a": found, "b": replace(found, value=0.2, low=0.1, high=0.3)}

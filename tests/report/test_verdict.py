@@ -42,6 +42,8 @@ def references(upper: float | None, lower: float | None, half: float = 0.02, see
         (references(0.03, 0.015), "undecided", "with 4 seeds an interval of the reference or of noise includes zero"),
         (references(0.07, -0.05, half=0.1), "undecided", "with 4 seeds"),
         (references(0.15, -0.05, seeds=1), "undecided", "one seed; intervals cover the choice of games"),
+        (references(0.15, -0.05, seeds=2), "undecided", "two seeds; they may agree by chance"),
+        (references(0.15, -0.05, seeds=3), "apart", "clearly better"),
         (references(-0.01, -0.05), "cannot", "gains less than 2 points"),
         (references(0.15, 0.03), "cannot", "noise as credit is clearly better"),
         (references(0.15, None), "open", "random_credit has no finished run"),
@@ -96,7 +98,8 @@ def test_what_is_undecided_is_told_to_run_more_seeds_and_keeps_those_it_has(seed
 
 
 @pytest.mark.parametrize(
-    ("seeds", "said"), [((3, 1), "a (+5.0 points) differs from flat_grpo."), ((1, 1), "with one seed.")]
+    ("seeds", "said"),
+    [((3, 1), "a (+5.0 points) differs from flat_grpo."), ((1, 1), "with one seed."), ((2, 1), "with two seeds.")],
 )
 def test_a_method_with_one_finished_seed_does_not_silence_those_with_more(monkeypatch, seeds, said):
     experiment = SimpleNamespace(runs=lambda: [("a", 0)], start_of=lambda _: "sft")

@@ -640,3 +640,19 @@ def test_the_trail_follows_what_jobs_read(made, tmp_path):
     for path in ("/etc/passwd", "../other/config.json", "logs/x.log", "rollouts"):
         with pytest.raises(Absent, match="no such artifact in synthetic"):
             trail.located(layout, path)
+
+
+def test_policies_are_compared_in_one_mode_of_evaluation(own):
+    """Games that one wins sampled and the other greedily are not the same games won."""
+    made, _ = own
+    last = max(one.keys["round"] for one in made.layout.find("evals", method="random_credit", seed=0))
+    ends = [("flat_grpo", 0, last), ("random_credit", 0, last)]
+    for won_in, (method, seed, round_) in zip(("sampled", "greedy"), ends, strict=True):
+        path = made.layout.path("evals", method=method, seed=seed, round=round_)
+        rows = tables.read(path).to_pylist()
+        first = rows[0]
+        shown = [{**first, "mode": mode, "success": mode == won_in} for mode in ("sampled", "greedy")]
+        tables.write(pa.Table.from_pylist(shown, schema=tables.read(path).schema), path, "evals", {})
+    games = compare.evaluated(made.layout, *ends, "sampled")
+    assert [row[2:] for row in games.differ] == [(1, 0)]
+    assert games.common == 1

@@ -38,6 +38,9 @@ from turncredit.stats.levels import LEVEL, normal_half, student_half
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
 _GAMES = "games only (one seed)"
+#: Seeds below which no difference counts as shown. Two may agree by chance: then p is below .05 in 6 to 11% of
+#: experiments without a difference, by simulation (docs/report.md); with three it is in 5 to 6%.
+FEWEST_SEEDS = 3
 #: Differences of this share of the largest value are rounding of sums.
 ROUNDING = 1e-12
 

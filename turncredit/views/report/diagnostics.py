@@ -208,17 +208,21 @@ def _sample(turns: Audited, **method: str) -> dict[str, Number]:
         return {}
     most = "SELECT sum(n) FROM (SELECT max({}) AS n FROM fidelity WHERE {} GROUP BY seed)"
     cells = {f"n_{name}": turns.number(most.format(name, where), "count", seeds) for name in ("turns", "groups")}
-    rollouts = f"SELECT DISTINCT seed, group_id, rollout_id FROM branches WHERE {turns.where()}"
-    return cells | {"n_rollouts": turns.number(f"SELECT count(*) FROM ({rollouts})", "count", seeds, "branches")}
+    rollouts = turns.number(
+        f"SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches WHERE {turns.where()})",
+        "count", seeds, "branches",
+    )  # fmt: skip
+    return cells | ({"n_rollouts": rollouts} if rollouts.value else {})  # a record may lack the continuations
 
 
 def resting_on(rounds: Sequence[Audited]) -> str:
     """How much ground truth there is for these turns, in words: turns, rollouts and groups."""
     parts = []
     for turns in rounds if rounds and "fidelity" in rounds[0].results.analysis else ():
-        n = {name: f"{_sample(turns)[f'n_{name}'].value:.0f} {name}" for name in ("turns", "rollouts", "groups")}
-        who = f"round {turns.round} of {sampler(turns.policy)}"
-        parts.append(f"{who}: {n['turns']} of {n['rollouts']} in {n['groups']}")
+        sample = _sample(turns)
+        n = {name: f"{sample[f'n_{name}'].value:.0f} {name}" for name in SAMPLE if f"n_{name}" in sample}
+        of = f" of {n['rollouts']}" if "rollouts" in n else ""
+        parts.append(f"round {turns.round} of {sampler(turns.policy)}: {n['turns']}{of} in {n['groups']}")
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 

@@ -311,8 +311,13 @@ def final_table(summary: Summary) -> Table:
 
 
 def _seeds(results: Results) -> str:
-    count = len(results.experiment.seeds)
-    return f"{count} seed{'s' * (count != 1)}"
+    """How many seeds have finished, which methods may differ in; of how many, if not all have."""
+    wanted = len(results.experiment.seeds)
+    finished = {len(results.finished_seeds(method)) for method in results.experiment.trained()} - {0} or {0}
+    few, many = min(finished), max(finished)
+    count = f"{few} to {many}" if few < many else f"{many}"
+    of = "" if few == many == wanted else f" of {wanted}"
+    return f"{count}{of} seed{'s' * (max(many, wanted) != 1)}"
 
 
 def _plain(cell: Number | str | None) -> str:

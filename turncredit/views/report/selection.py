@@ -142,7 +142,10 @@ def paired_differences(
     results: Results, left: str, right: str, rounds: Sequence[int] | None = None
 ) -> pd.DataFrame | None:
     """Differences of two methods' final success game by game (`intervals.paired_cells`), over the seeds that both have
-    finished; None if none. `rounds` as in `final_evals`."""
+    finished; None if none. `rounds` as in `final_evals`. A warm start has one policy, paired with every seed."""
+    if is_start(left) and not is_start(right):
+        found = paired_differences(results, right, left, rounds)
+        return None if found is None else found.assign(value=-found["value"])
     seeds = common_seeds(results, left, right)
     ours, theirs = (final_evals(results, method, rounds, seeds) for method in (left, right))
     if ours.empty or theirs.empty:

@@ -236,8 +236,8 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     if not compared:
         return f"{sentence} No method is compared with {baseline}."
     seeds = max(differences[name].seeds for name in compared)  # a method that has only begun silences no other
-    if seeds == 1:
-        return f"{sentence} No difference between methods can be shown with one seed."
+    if seeds < intervals.FEWEST_SEEDS:
+        return f"{sentence} No difference between methods can be shown with {_few(seeds)}."
     clear = _significant(differences, adjusted.all)
     if not clear:
         return f"{sentence} No difference between methods can be shown with {seeds} seeds."
@@ -271,8 +271,12 @@ def _has_distance(results: Results) -> bool:
 
 
 def _significant(differences: Mapping[str, Estimate], p_values: Mapping[str, float]) -> list[str]:
-    """The methods whose corrected p-value is below 5%; none with one seed."""
-    return [name for name, p in p_values.items() if p < 0.05 and differences[name].seeds > 1]
+    """The methods whose corrected p-value is below 5%; none with fewer than three seeds."""
+    return [name for name, p in p_values.items() if p < 0.05 and differences[name].seeds >= intervals.FEWEST_SEEDS]
+
+
+def _few(seeds: int) -> str:
+    return "one seed" if seeds == 1 else "two seeds"
 
 
 def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corrected) -> str:
@@ -302,8 +306,9 @@ def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     done = [name for name in adjusted if name in differences]
     if not done:
         return "no result yet."
-    if all(differences[name].seeds == 1 for name in done):
-        return "with one seed none is distinguishable from it; do not rank them."
+    most = max(differences[name].seeds for name in done)
+    if most < intervals.FEWEST_SEEDS:
+        return f"with {_few(most)} none is distinguishable from it; do not rank them."
     clear = _significant(differences, adjusted)
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM
-from turncredit.stats.intervals import Estimate, points
+from turncredit.stats.intervals import FEWEST_SEEDS, Estimate, points
 from turncredit.views.collect import Results
 from turncredit.views.report.selection import paired, reference_of
 
@@ -78,7 +78,8 @@ def verdict(
     apart      the reference is above flat GRPO and above noise, and both intervals exclude zero; or a method is told
                apart from flat GRPO while noise is not above it
     cannot     noise is above flat GRPO, its interval excludes zero; or the reference is less than 2 points above it
-    undecided  anything else, and always with one seed, whose intervals do not cover the choice of the seed
+    undecided  anything else, and always with one seed, whose intervals do not cover the choice of the seed, or two,
+               which may agree by chance
     """
     state = _state(references, apart)
     words = f"{ANSWERS[state]}: {_reason(state, references, apart)}.{_facts(references)}"
@@ -89,7 +90,7 @@ def _state(references: References, apart: Sequence[str]) -> State:
     upper, lower, whole = references.upper, references.lower, references.whole
     if upper is None or lower is None or whole is None:
         return "open"
-    if min(upper.seeds, lower.seeds, whole.seeds) == 1:
+    if min(upper.seeds, lower.seeds, whole.seeds) < FEWEST_SEEDS:
         return "undecided"
     if lower.low > 0:
         return "cannot"
@@ -120,6 +121,8 @@ def _reason(state: State, references: References, apart: Sequence[str]) -> str:
     seeds = min(upper.seeds, lower.seeds, whole.seeds)
     if seeds == 1:
         return "one seed; intervals cover the choice of games, and another seed may give another order"
+    if seeds < FEWEST_SEEDS:
+        return "two seeds; they may agree by chance, and then intervals are too narrow"
     return f"with {seeds} seeds an interval of the reference or of noise includes zero"
 
 

@@ -147,13 +147,17 @@ class Games:
     common: int
 
 
-def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int]) -> Games | None:
-    """Two policies, each (method, seed, round), on held-out games; None where one of them has not been evaluated."""
+def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int], mode: str) -> Games | None:
+    """Two policies, each (method, seed, round), on held-out games sampled in this mode of evaluation; None where one of
+    them has not been evaluated."""
     paths = [Path(layout.path("evals", dict(zip(("method", "seed", "round"), one, strict=True)))) for one in (a, b)]
     if not all(path.exists() for path in paths):
         return None
     parts = [f"read_parquet({sql_views.quoted_path(path)})" for path in paths]
-    each = "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won FROM {} GROUP BY task_id"
+    each = (
+        "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won FROM {} "
+        f"WHERE mode = {sql_views.quoted(mode)} GROUP BY task_id"
+    )
     with sql_views.open_connection(MEMORY) as connection:
         rows = _asked(
             connection,

@@ -61,7 +61,7 @@ def _rounds(context: Context, name: str, query: Query) -> str:
     one, other = named_round(a), named_round(b)
     games, notes = None, []
     try:
-        games = compare.evaluated(source.layout, one, other) if one and other else None
+        games = compare.evaluated(source.layout, one, other, source.config().eval.primary) if one and other else None
     except UserError as error:
         notes.append(str(error))
     differ = games.differ if games else []
