@@ -152,6 +152,17 @@ def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None
     torch.testing.assert_close(ours.batch["advantages"], grpo.batch["advantages"].float(), rtol=1e-5, atol=1e-6)
 
 
+def test_the_score_of_a_last_output_without_tokens_is_that_of_the_turn_before() -> None:
+    keys = ["a_0_0", "a_0_1", "a_1_0", "a_1_1"]
+    made = data([[1, 1], [0, 0], [1, 1], [1, 1]], [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]], ["a"] * 4)
+    with rows(keys=keys):
+        ours = compute_advantage_for_multi_trajectories(made, keys, "turncredit", config=settings("flat_grpo"))
+    advantage_BL = ours.batch["advantages"]
+    assert (advantage_BL[0] > 0.5).all()
+    assert (advantage_BL[1] == 0).all()
+    assert (advantage_BL[2:] < -0.5).all()
+
+
 @pytest.mark.parametrize(
     ("method", "about", "message"),
     [
