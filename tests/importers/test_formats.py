@@ -425,7 +425,9 @@ def test_rollouts_that_begin_with_the_policy_are_no_group_and_a_system_prompt_be
     rows = [{"system": f"Task {task}", "messages": said, "reward": 1.0} for task in "AAB"]
     found, _ = first_by(files.lines(tmp_path / "mine.jsonl", rows))
     assert [row["observation"] for row in found] == ["Task A\ngo", "Task A\ngo", "Task B\ngo"]
-    assert found[0]["group_id"] == found[1]["group_id"] != found[2]["group_id"]
+    groups = [row["group_id"] for row in found]
+    assert groups[0] == groups[1]
+    assert groups[0] != groups[2]
 
 
 def test_a_task_0_has_its_number_and_a_null_reward_leaves_the_score(tmp_path):
