@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ from turncredit.views.report import report as module
 from turncredit.views.report.grid import Number, summary_table
 from turncredit.views.report.ordering import Corrected, corrected
 from turncredit.views.report.selection import paired, paired_differences, sampler
-from turncredit.views.report.summary import summarise
+from turncredit.views.report.summary import _missing, summarise
 
 pytestmark = pytest.mark.slow
 
@@ -593,6 +594,16 @@ def test_gains_are_of_every_trained_method_but_the_baseline(finished):
     found = results_predictors.gains(results)
     assert found["has_progressive"].value == paired(results, "has_progressive", "flat_grpo").value
     assert set(found) == set(results.methods) - {"flat_grpo"}
+
+
+def test_seeds_that_lack_the_same_rounds_are_one_line():
+    runs = [SimpleNamespace(method="a", seed=seed, wanted=[5, 6], evaluated=done, configured=True)
+            for seed, done in ((0, [5, 6]), (1, [5]), (2, []), (3, []), (5, []))]  # fmt: skip
+    results = SimpleNamespace(runs=SimpleNamespace(itertuples=lambda: iter(runs)))
+    assert _missing(results) == [
+        "a, seed 1: round 6 not evaluated yet",
+        "a, seeds 2-3, 5: rounds 5-6 not evaluated yet",
+    ]
 
 
 def test_a_warm_start_on_the_left_is_paired_with_every_seed(finished):

@@ -110,6 +110,11 @@ def test_a_method_with_one_finished_seed_does_not_silence_those_with_more(monkey
     assert module._headline(SimpleNamespace(experiment=experiment), "flat_grpo", found, adjusted).endswith(said)
 
 
+def test_what_has_begun_is_told_to_finish_its_seeds_before_others_are_added():
+    said = verdict(references(0.03, -0.05, seeds=2), apart=[], methods=FOUR["methods"], seeds=list(range(8)))
+    assert said.next == "Next, the same command: it finishes the seeds that are configured."
+
+
 def test_what_lacks_a_reference_is_told_to_train_it_unless_there_is_no_distance():
     alone = {"methods": ["flat_grpo", "scpo"], "seeds": [0]}
     said = verdict(references(None, None), apart=[], **alone)

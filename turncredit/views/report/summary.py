@@ -181,15 +181,15 @@ def _name_agents(results: Results, grid: Grid) -> None:
 
 
 def _missing(results: Results) -> list[str]:
-    """One line per run that lacks evaluations or that the configuration no longer names."""
-    lines = []
+    """One line for the runs of a method that lack the same evaluations, or that the configuration no longer names."""
+    seeds: dict[tuple[str, str], list[int]] = {}
     for run in results.runs.itertuples():
         absent = [round_ for round_ in run.wanted if round_ not in run.evaluated]
         if absent:
-            lines.append(f"{run.method}, seed {run.seed}: {_spans(absent)} not evaluated yet")
+            seeds.setdefault((run.method, f"{_spans(absent)} not evaluated yet"), []).append(run.seed)
         if not run.configured:
-            lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
-    return lines
+            seeds.setdefault((run.method, "on disk, but not in the configuration"), []).append(run.seed)
+    return [f"{method}, {_spans(sorted(found), 'seed')}: {lack}" for (method, lack), found in seeds.items()]
 
 
 def _left_out(results: Results) -> str:
@@ -213,7 +213,7 @@ def _without_credit(results: Results) -> list[str]:
     return lines
 
 
-def _spans(numbers: Sequence[int]) -> str:
+def _spans(numbers: Sequence[int], of: str = "round") -> str:
     """`round 2`, or `rounds 1-3, 7` for 1, 2, 3, 7."""
     groups: list[list[int]] = []
     for number in numbers:
@@ -222,7 +222,7 @@ def _spans(numbers: Sequence[int]) -> str:
         else:
             groups.append([number])
     spans = ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
-    return f"round{'s' * (len(numbers) > 1)} {spans}"
+    return f"{of}{'s' * (len(numbers) > 1)} {spans}"
 
 
 def _headline(results: Results, baseline: str, differences: Mapping[str, Estimate], adjusted: Corrected) -> str:

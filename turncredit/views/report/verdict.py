@@ -83,7 +83,9 @@ def verdict(
     """
     state = _state(references, apart)
     words = f"{ANSWERS[state]}: {_reason(state, references, apart)}.{_facts(references)}"
-    return Verdict(state, words, _next(state, references.name, methods, seeds, measurable))
+    finished = [one.seeds for one in (references.upper, references.lower, references.whole) if one is not None]
+    unfinished = bool(finished) and min(finished) < len(seeds)
+    return Verdict(state, words, _next(state, references.name, methods, seeds, measurable, unfinished))
 
 
 def _state(references: References, apart: Sequence[str]) -> State:
@@ -144,7 +146,9 @@ def _facts(references: References) -> str:
     return f" {', '.join(facts)}." if facts else ""
 
 
-def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:
+def _next(
+    state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool, unfinished: bool
+) -> str:
     """What to run next, as an addition to the command that made the results: finished work is kept."""
     if state == "open" and upper == ORACLE and not measurable:
         return "This environment has no exact distance, so no reference: read each difference by its own interval."
@@ -153,6 +157,8 @@ def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int]
         if absent:
             return f"Next, the same command with what is missing: --config 'methods=[{', '.join([*methods, *absent])}]'"
         return "Next, the same command: it finishes the runs."
+    if state == "undecided" and unfinished:
+        return "Next, the same command: it finishes the seeds that are configured."
     if state == "undecided":
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
         return f"Next, the same command with more seeds: --config 'seeds={more}'"
