@@ -20,8 +20,8 @@ from benchmarks.methods.table import cell
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats import intervals
 from turncredit.views.collect import Results, collect
-from turncredit.views.report.grid import Number
-from turncredit.views.report.selection import final_evals, paired_differences
+from turncredit.views.report.outcomes import estimated
+from turncredit.views.report.selection import Sourced, final_evals, paired_differences
 from turncredit.views.report.summary import summarise
 
 
@@ -50,11 +50,8 @@ def difference(results: Results, left: str, right: str, rounds: Sequence[int] | 
 
 
 def written(estimate: intervals.Estimate, unit: str) -> str:
-    """An estimate as the report writes it; `unit`: share or points. A share's interval ends at 0 and 1."""
-    low, high = estimate.low, estimate.high
-    if unit == "share":
-        low, high = max(low, 0.0), min(high, 1.0)
-    return Number(estimate.value, unit, "", "", low, high).with_interval
+    """An estimate as the report writes it; `unit`: share or points."""
+    return estimated(Sourced(estimate, "", ""), unit).with_interval
 
 
 def line(results: Results, name: str, rounds: Sequence[int] | None) -> str:

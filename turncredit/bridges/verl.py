@@ -176,16 +176,16 @@ def _credit(
             "leave it out"
         )
     reward_N = own.sums(rewards_BL) * final_B[row_N]
+    rollout_N = np.array([str(rollout) for rollout in rollout_B], dtype=object)[row_N]
     for row in np.flatnonzero(final_B & ~mask_BL.any(axis=1) & rewards_BL.any(axis=1)).tolist():
         # The last output of a session has no token: the reward is that of the turn before.
-        same_N = np.array([str(one) == str(rollout_B[row]) for one in rollout_B])[row_N] & (index[row_N] == index[row])
+        same_N = (rollout_N == str(rollout_B[row])) & (index[row_N] == index[row])
         if same_N.any():
             turns = np.flatnonzero(same_N)
             last = turns[np.lexsort((own.number_N[turns], np.asarray(order_B)[row_N][turns]))[-1]]
             reward_N[last] += rewards_BL[row].sum()
     if "reward" in about:
         reward_N = np.asarray(about.pop("reward"), dtype=np.float64)[row_N]
-    rollout_N = np.array([str(rollout) for rollout in rollout_B], dtype=object)[row_N]
     table = {
         "group_id": [str(group) for group in np.asarray(index)[row_N]],
         "rollout_id": rollout_N.tolist(),

@@ -58,7 +58,7 @@ def hipif(
     subgoal_N, subgoals = turns.texts("subgoal", "hipif")
     has_subgoal_N = np.array([bool(text.strip()) for text in subgoals], dtype=bool)[subgoal_N]
     hits = {
-        "r_grounding": _ungrounded_N(turns, starts_N),
+        "r_grounding": _ungrounded_N(turns, starts_N, has_subgoal_N),
         "r_termination": failed_N(turns, "failed", "hipif") & ends_N & has_subgoal_N & won_N,
         "r_execution": _occurrences_N(turns, span_N) >= repeats,
         "r_format": ~turns.truths("well_formed", "hipif"),
@@ -88,10 +88,9 @@ def _occurrences_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
     return count_N
 
 
-def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
+def _ungrounded_N(turns: Turns, starts_N: np.ndarray, has_subgoal_N: np.ndarray) -> np.ndarray:
     subgoal_N, subgoals = turns.texts("subgoal", "hipif")
     named = [_words(text) - PLAIN for text in subgoals]
-    blank = [not text.strip() for text in subgoals]
     observation_N, observations = turns.texts("observation", "hipif")
     relevant = set().union(*named)
     words_of = [_words(text) & relevant for text in observations]
@@ -107,7 +106,7 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
         if turns.turn_N[row] == 0:
             observed, before = set(asked_for[task_N[row]]), row
         words = named[subgoal_N[row]]
-        if blank[subgoal_N[row]] or words & observed:
+        if not has_subgoal_N[row] or words & observed:
             continue
         for code in set(codes[before : row + 1]):
             observed |= words_of[code]

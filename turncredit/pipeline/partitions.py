@@ -50,6 +50,15 @@ class Partitions(NamedTuple):
         """The partitions of which Slurm takes the first that is free; all, where it is not known."""
         return [name.strip() for name in (partition or self.default).split(",") if name.strip()] or sorted(self.offers)
 
+    def fitting(self, asked: Asked, *, without: str = "") -> list[Offer]:
+        """The nodes of a job's partitions that have all that it asks for, but for the part `without`."""
+        parts = [part for part in KEYS if part != without and getattr(asked, part)]
+        return [one for one in self.of(asked) if all(getattr(one, part) >= getattr(asked, part) for part in parts)]
+
+    def of(self, asked: Asked) -> list[Offer]:
+        """The nodes of a job's partitions."""
+        return [offer for name in self.named(asked.partition) for offer in self.offers.get(name, ())]
+
 
 def listed() -> Partitions:
     """The partitions that sinfo lists; none if it does not answer."""
@@ -94,11 +103,10 @@ def _number(text: str) -> float:
 
 def refusal(asked: Asked, partitions: Partitions) -> str | None:
     """One line about a job that no node of its partition can run; None if one can, or if nothing is known of them."""
-    names = partitions.named(asked.partition)
-    offers = [offer for name in names for offer in partitions.offers.get(name, ())]
-    parts = [part for part in KEYS if getattr(asked, part)]
-    if not offers or any(all(getattr(offer, part) >= getattr(asked, part) for part in parts) for offer in offers):
+    offers, names = partitions.of(asked), partitions.named(asked.partition)
+    if not offers or partitions.fitting(asked):
         return None
+    parts = [part for part in KEYS if getattr(asked, part)]
     most = {part: max(getattr(offer, part) for offer in offers) for part in parts}
     where = f"{'' if asked.partition else 'default '}partition {', '.join(names)}"
     other = f"name another with --set-resources {asked.rule}:slurm_partition=..."
@@ -123,11 +131,7 @@ def largest_memory(asked: Iterable[Asked], partitions: Partitions) -> dict[str, 
     """
     largest: dict[str, float] = {}
     for one in asked:
-        others = [part for part in KEYS if part != "mem_mb" and getattr(one, part)]
-        offers = [offer for name in partitions.named(one.partition) for offer in partitions.offers.get(name, ())]
-        fitting = (
-            offer.mem_mb for offer in offers if all(getattr(offer, part) >= getattr(one, part) for part in others)
-        )
+        fitting = [offer.mem_mb for offer in partitions.fitting(one, without="mem_mb")]
         largest[one.rule] = min(largest.get(one.rule, math.inf), max(fitting, default=math.inf))
     return largest
 

@@ -271,14 +271,18 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
         part_columns = _run(method, method.normaliser, "normaliser", turns, seed, advantage_N=advantage_N)
         advantage_N = part_columns.pop("advantage")
         _add(columns, method.normaliser, part_columns)
-    bad = np.flatnonzero(~np.isfinite(advantage_N))
-    if len(bad):
-        where = turns.row_name(int(bad[0]))
-        raise UserError(
-            f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}, and no "
-            f"finite number at {len(bad):,} of {turns.n:,} turns; every turn needs one, 0 where the method says nothing"
-        )
+    refuse_not_finite(turns, advantage_N, f"{turns.where}: {method.name} gives the advantage")
     return {**columns, "advantage": advantage_N}
+
+
+def refuse_not_finite(turns: Turns, x_N: np.ndarray, said: str) -> None:
+    """Raise UserError, which begins with `said` and the first such number, if a turn has no finite one."""
+    bad = np.flatnonzero(~np.isfinite(x_N))
+    if len(bad):
+        raise UserError(
+            f"{said} {x_N[bad[0]]} at {turns.row_name(int(bad[0]))}, and no finite number at {len(bad):,} of "
+            f"{turns.n:,} turns; every turn needs one, 0 where the method says nothing"
+        )
 
 
 def _add(columns: dict[str, np.ndarray], part: Part, part_columns: Mapping[str, np.ndarray]) -> None:

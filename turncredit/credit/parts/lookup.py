@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from turncredit.credit.parts.compose import Kind, Method, Part, columns_of
+from turncredit.credit.parts.compose import Kind, Method, Part, columns_of, refuse_not_finite
 from turncredit.credit.parts.conventions import CONVENTIONS, PRESETS
 from turncredit.data import plugins
 from turncredit.data.turns import Turns
@@ -319,13 +319,7 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
             raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
         columns = columns_of(result, "estimator", turns, where)
         for name, column_N in columns.items():
-            bad = np.flatnonzero(~np.isfinite(column_N))
-            if len(bad):
-                at = turns.row_name(int(bad[0]))
-                raise UserError(
-                    f"{where}: column '{name}' is {column_N[bad[0]]} at {at}, and no finite number at {len(bad):,} of "
-                    f"{turns.n:,} turns; every turn needs one, 0 where the method says nothing"
-                )
+            refuse_not_finite(turns, column_N, f"{where}: column '{name}' is")
         return columns
 
     signature = inspect.signature(function)

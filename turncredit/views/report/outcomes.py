@@ -95,11 +95,11 @@ def _final_row(
         return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
     gain = difference(results, method, results.experiment.start_of(method))
     if gain is not None:
-        row["minus_sft"] = _estimated(gain, "points")
+        row["minus_sft"] = estimated(gain, "points")
     if method == baseline:
         row["minus_baseline"] = "baseline"
     elif against is not None:
-        row["minus_baseline"] = _estimated(against, "points")
+        row["minus_baseline"] = estimated(against, "points")
     return {
         **row,
         "last": checkpoint_cell(results, method, "last"),
@@ -137,7 +137,7 @@ def checkpoint_cell(
 ) -> Number | None:
     """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
     success = at_checkpoint(results, method, checkpoint, among)
-    return success and _estimated(success, "share")
+    return success and estimated(success, "share")
 
 
 def _training(results: Results, method: str) -> Number | None:
@@ -160,7 +160,8 @@ def _training(results: Results, method: str) -> Number | None:
     return computed(results, sql, "share", path, n=int(found["rollouts"].sum()))
 
 
-def _estimated(found: Sourced, unit: str) -> Number:
+def estimated(found: Sourced, unit: str) -> Number:
+    """A cell with its interval, which ends at 0 and 1 for a share."""
     estimate = found.estimate
     ends = np.clip([estimate.low, estimate.high], 0, 1) if unit == "share" else (estimate.low, estimate.high)
     low, high = (None if np.isnan(end) else float(end) for end in ends)
@@ -298,7 +299,7 @@ def modes(results: Results, names: Sequence[str]) -> list[Grid]:
     )
     for method in names:
         found = {mode.name: at_checkpoint(results, method, "final", mode=mode.name) for mode in modes}
-        grid.rows[method] = {name: success and _estimated(success, "share") for name, success in found.items()}
+        grid.rows[method] = {name: success and estimated(success, "share") for name, success in found.items()}
     return [grid]
 
 

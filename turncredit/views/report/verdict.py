@@ -44,6 +44,12 @@ class References:
     whole: Estimate | None
     name: str = ORACLE
 
+    @property
+    def seeds(self) -> int:
+        """The fewest finished seeds of a difference; 0 if there is none."""
+        found = (one for one in (self.upper, self.lower, self.whole) if one is not None)
+        return min((one.seeds for one in found), default=0)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -83,16 +89,14 @@ def verdict(
     """
     state = _state(references, apart)
     words = f"{ANSWERS[state]}: {_reason(state, references, apart)}.{_facts(references)}"
-    finished = [one.seeds for one in (references.upper, references.lower, references.whole) if one is not None]
-    unfinished = bool(finished) and min(finished) < len(seeds)
-    return Verdict(state, words, _next(state, references.name, methods, seeds, measurable, unfinished))
+    return Verdict(state, words, _next(state, references, methods, seeds, measurable))
 
 
 def _state(references: References, apart: Sequence[str]) -> State:
     upper, lower, whole = references.upper, references.lower, references.whole
     if upper is None or lower is None or whole is None:
         return "open"
-    if min(upper.seeds, lower.seeds, whole.seeds) < FEWEST_SEEDS:
+    if references.seeds < FEWEST_SEEDS:
         return "undecided"
     if lower.low > 0:
         return "cannot"
@@ -120,7 +124,7 @@ def _reason(state: State, references: References, apart: Sequence[str]) -> str:
         return f"noise as credit is clearly better than {BASELINE}'s"
     if state == "cannot":
         return f"credit from the privileged reference gains less than {100 * RELEVANT:.0f} points"
-    seeds = min(upper.seeds, lower.seeds, whole.seeds)
+    seeds = references.seeds
     if seeds == 1:
         return "one seed; intervals cover the choice of games, and another seed may give another order"
     if seeds < FEWEST_SEEDS:
@@ -146,10 +150,9 @@ def _facts(references: References) -> str:
     return f" {', '.join(facts)}." if facts else ""
 
 
-def _next(
-    state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool, unfinished: bool
-) -> str:
+def _next(state: State, references: References, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:
     """What to run next, as an addition to the command that made the results: finished work is kept."""
+    upper = references.name
     if state == "open" and upper == ORACLE and not measurable:
         return "This environment has no exact distance, so no reference: read each difference by its own interval."
     if state == "open":
@@ -157,7 +160,7 @@ def _next(
         if absent:
             return f"Next, the same command with what is missing: --config 'methods=[{', '.join([*methods, *absent])}]'"
         return "Next, the same command: it finishes the runs."
-    if state == "undecided" and unfinished:
+    if state == "undecided" and references.seeds < len(seeds):
         return "Next, the same command: it finishes the seeds that are configured."
     if state == "undecided":
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
