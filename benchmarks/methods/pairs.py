@@ -8,12 +8,14 @@ A line for each method or pair: success, or the first minus the second in points
 pair p, two-sided and not corrected, and the difference of each seed. Without names: every method against flat GRPO as a
 table, best first; p there is the report's, corrected over families or over the other methods of theirs (family in
 brackets). Final success is the mean of the last three evaluated rounds, or of `--rounds`, which have no such p.
+`--seeds 0,1,2,3` prints the numbers as they were with these seeds alone.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.methods.table import cell
@@ -86,7 +88,7 @@ def _corrected(results: Results) -> dict[str, str]:
     return {name: cell(row.get("holm")) + cell(row.get("holm_variants")) for name, row in rows.items()}
 
 
-def rounds(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
     """The numbers of `2,3`; argparse names this function in its message."""
     return [int(number) for number in text.split(",")]
 
@@ -96,9 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="the experiment's results")
     parser.add_argument("names", nargs="*", metavar="METHOD[:OTHER]", help="a method, or two; none: all")
-    parser.add_argument("--rounds", type=rounds, help="evaluated rounds, as in 2,3")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--rounds", type=numbers, help="evaluated rounds, as in 2,3")
+    parser.add_argument("--seeds", type=numbers, help="only these, as in 0,1,2,3; all finished ones by default")
+    given = parser.parse_intermixed_args(arguments)  # options may follow the folder
     results = collect(given.folder)
+    if given.seeds is not None:
+        results = replace(results, runs=results.runs[results.runs["seed"].isin(given.seeds)])
     lines = [line(results, name, given.rounds) for name in given.names] if given.names else table(results, given.rounds)
     for text in lines:
         print(text)

@@ -578,6 +578,20 @@ def test_the_table_of_pairs_has_the_report_s_p(finished, capsys):
     assert capsys.readouterr().out.startswith("| | final success | above flat_grpo | by seed |")
 
 
+def test_pairs_are_of_the_seeds_that_one_gives(finished, capsys):
+    results_pairs.main([str(finished), "has_progressive:flat_grpo", "has_progressive"])
+    both, alone = capsys.readouterr().out.strip().split("\n")
+    by_seed = re.findall(r"[+-][\d.]+", both.split("by seed")[1])
+    assert len(by_seed) > 1
+    for seed, difference in enumerate(by_seed):
+        results_pairs.main([str(finished), "--seeds", str(seed), "has_progressive:flat_grpo", "has_progressive"])
+        pair, success = capsys.readouterr().out.strip().split("\n")
+        assert pair.endswith(f"by seed {difference}")
+        assert success != alone
+    with pytest.raises(SystemExit, match="no seed that both have finished"):
+        results_pairs.main([str(finished), "--seeds", "99", "has_progressive:flat_grpo"])
+
+
 def _row_of(method, out):
     return next(row for row in out.split("\n") if row.startswith(f"| `{method}` |")).split("|")
 

@@ -15,6 +15,8 @@ from turncredit.errors import UserError
 
 #: a benchmark's report (SWE-bench): lists of task ids -> the reward of their rollouts
 RESOLVED = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "error_ids": 0.0}
+#: columns of a CSV file that are text, whatever they look like: `007` is another id than `7`
+IDS = ("group_id", "rollout_id", "task_id", "instance_id", "trial")
 Outcome = tuple[float | None, bool | None]
 
 
@@ -90,7 +92,8 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(f"--rewards {path}: no such file; check the path")
     if path.suffix == ".csv":
         try:
-            table = pyarrow.csv.read_csv(path)
+            options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(IDS, pa.string()), strings_can_be_null=True)
+            table = pyarrow.csv.read_csv(path, convert_options=options)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise UserError(
                 f"--rewards {path}: not a CSV table ({str(error).splitlines()[0][:100]}); give another file"
