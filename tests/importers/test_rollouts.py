@@ -274,7 +274,7 @@ def test_ids_in_a_csv_file_are_text(tmp_path: Path) -> None:
     (tmp_path / "rewards.csv").write_text("group_id,rollout_id,reward\n01,007,1\n,7,0.5\n")
     rows = [{"group_id": "01", "rollout_id": name, "messages": files.messages(0)} for name in ("007", "7")]
     found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "rewards.csv")
-    assert dict(zip(found["rollout_id"].to_pylist(), found["reward"].to_pylist())) == {"007": 1.0, "7": 0.5}
+    assert Turns(found).return_R.tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
