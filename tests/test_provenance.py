@@ -102,3 +102,14 @@ def test_what_a_job_has_written_is_not_read_again_for_its_hash_whatever_the_engi
     flip(tmp_path / "policy" / WEIGHTS)
     with pytest.raises(TableError, match=CHANGED):
         OpenPolicy(job.output["policy"], dtype="float32").verify()
+
+
+def test_a_damaged_config_of_a_policy_is_named_by_whoever_reads_it_first(tmp_path):
+    job = Job("update", JobKeys(), Slice(), {}, {"policy": str(tmp_path / "policy")}, {})
+    with job.folder("policy") as folder:
+        (folder / "config.json").write_text('{"max_position_embeddings": 512}')
+    policy = tmp_path / "policy"
+    assert OpenPolicy(policy, dtype="float32").positions == 512
+    (policy / "config.json").write_text('{"max_posi')
+    with pytest.raises(TableError, match=r"config\.json: not what was written there"):
+        _ = OpenPolicy(policy, dtype="float32").positions

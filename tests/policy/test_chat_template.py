@@ -18,6 +18,7 @@ from turncredit.pipeline import checks
 from turncredit.pipeline.stages.base import STAGE
 from turncredit.policy import models, tokenizer
 from turncredit.policy.base import fetch_base
+from turncredit.policy.open import OpenPolicy
 
 #: The part of Qwen3's template that its switch is in (tokenizer_config.json of Qwen/Qwen3-8B).
 THINKS = """\
@@ -64,6 +65,17 @@ def test_a_setting_reaches_the_template_and_every_policy_that_is_trained_from_th
     for folder in (silent, trained, again):
         assert tokenizer.load(folder).chat(SAID).endswith(f"assistant\n{NO_THOUGHTS}")
     assert folder_hashes(silent)[0] != folder_hashes(thinking)[0]
+
+
+def test_a_trained_policy_has_its_template_when_the_policy_before_it_is_deleted(source):
+    """A resumed run whose first stage is an update; `keep_policies: last` deletes the policy that it trained."""
+    (source / "provenance.json").unlink(missing_ok=True)  # the fixture has changed a file
+    before = OpenPolicy(fetched(source, "before"), dtype="float32")
+    assert before.tokenizer.encode("go")
+    after = before.trained_into(fetched(source, "after"))
+    shutil.rmtree(before.folder)
+    assert after.tokenizer is before.tokenizer
+    assert after.tokenizer.chat(SAID).endswith("assistant\n")
 
 
 @pytest.mark.parametrize("name", ["transcript", "window"])

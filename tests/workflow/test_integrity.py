@@ -133,6 +133,13 @@ def test_a_truncated_policy_is_one_line_of_the_check_and_no_traceback(results, i
     ]
 
 
+def test_settings_that_changed_in_the_record_of_a_policy_are_damage(results):
+    policy = path(results, "policy", 1)
+    record = policy / PROVENANCE_FILE
+    record.write_text(record.read_text().replace('"loss_aggregation"', '"loss_aogregation"'))
+    assert problems(results) == [("damaged", str(policy))]
+
+
 def test_a_table_of_other_content_is_said_to_have_changed_and_not_what_was_made_from_it(results):
     file = path(results, "turns")
     turns = pq.read_table(file)

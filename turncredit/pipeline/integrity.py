@@ -118,8 +118,9 @@ def damage(path: str, kind: str) -> str | None:
         made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
         if not made_by or "content" not in made_by:
             return f"has no readable {provenance.PROVENANCE_FILE}"
-        same = provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) == made_by["content"]
-        return None if same else "changed since it was written"
+        if provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) != made_by["content"]:
+            return "changed since it was written"
+        return _changed_settings(made_by)
     if artifact.schema is None:
         return None
     try:
@@ -129,9 +130,13 @@ def damage(path: str, kind: str) -> str | None:
         return str(error).removeprefix(f"{path}: ").partition(";")[0]
     except Exception as error:  # a damaged file can make its reader stumble over anything
         return f"not a readable Parquet file ({type(error).__name__})"
-    if made_by and provenance.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
-        return "what it says of its settings has changed since it was written"
-    return None
+    return _changed_settings(made_by) if made_by else None
+
+
+def _changed_settings(made_by: Mapping[str, Any]) -> str | None:
+    """Why the settings in a provenance cannot be those that were written; None if they are."""
+    same = provenance.config_hash(made_by.get("config", {})) == made_by.get("config_hash")
+    return None if same else "what it says of its settings has changed since it was written"
 
 
 def deleted_after_use(plan: Plan) -> set[str]:

@@ -118,6 +118,7 @@ class OpenPolicy:
     @cached_property
     def positions(self) -> int | None:
         """The most tokens that the model can read; None where its `config.json` does not say."""
+        self.verify()
         return read_config(self.folder).get("max_position_embeddings")
 
     @cached_property
@@ -158,5 +159,7 @@ class OpenPolicy:
             after._models, self._models = self._models, {}
         else:
             after._models = {True: self._models.pop(True)} if True in self._models else {}
+        # It has all texts it encoded so far. Its template may not have been read, and this folder is deleted in the end.
+        self.tokenizer.folder = after.folder
         after.__dict__["tokenizer"] = self.tokenizer
         return after

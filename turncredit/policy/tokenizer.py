@@ -41,7 +41,8 @@ class Tokenizer:
     """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template.
 
     `special_tokens` are the texts that stand for tokens of no text, such as the end of a turn. `chat_settings` are what
-    the template takes besides messages, such as Qwen3's `enable_thinking`.
+    the template takes besides messages, such as Qwen3's `enable_thinking`. The template is read from `folder` when it is
+    first used.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Tokenizer:
         has_chat_template: bool,
         chat_settings: Mapping[str, Any] | None = None,
     ):
-        self._backend, self._folder = backend, folder
+        self._backend, self.folder = backend, folder
         self.chat_settings = dict(chat_settings or {})
         self.eos_text = eos
         self.eos_id = self._special(eos)
@@ -72,7 +73,7 @@ class Tokenizer:
     def _special(self, token: str) -> int:
         number = self._backend.token_to_id(token)
         if number is None:
-            raise UserError(f"{self._folder}: the tokenizer names '{token}' as a special token but does not have it")
+            raise UserError(f"{self.folder}: the tokenizer names '{token}' as a special token but does not have it")
         return number
 
     def encode(self, text: str) -> list[int]:
@@ -129,7 +130,7 @@ class Tokenizer:
     def _full(self) -> Any:
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self._folder)
+        return AutoTokenizer.from_pretrained(self.folder)
 
 
 def load(folder: str | Path) -> Tokenizer:
