@@ -159,7 +159,7 @@ class OpenPolicy:
             after._models, self._models = self._models, {}
         else:
             after._models = {True: self._models.pop(True)} if True in self._models else {}
-        # It remembers the texts it has encoded. Its template may still be unread, and this policy's folder may be deleted.
+        # It remembers the texts it has encoded. Its template may be unread, and this policy's folder may be deleted.
         self.tokenizer.folder = after.folder
         after.__dict__["tokenizer"] = self.tokenizer
         return after

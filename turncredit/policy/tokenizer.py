@@ -41,8 +41,7 @@ class Tokenizer:
     """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template.
 
     `special_tokens` are the texts that stand for tokens of no text, such as the end of a turn. `chat_settings` are what
-    the template takes besides messages, such as Qwen3's `enable_thinking`. The template is read from `folder` when first
-    used.
+    the template takes besides messages, such as Qwen3's `enable_thinking`. It is read from `folder` when first used.
     """
 
     def __init__(
