@@ -28,6 +28,7 @@ rule runs:
 
 rule audit:
     input:
+        PLAN.layout.path("config"),
         known(path for at in PLAN.audited for path in PLAN.audit_outputs(at)),
 
 

@@ -23,6 +23,7 @@ from turncredit.credit import METHODS, resolve
 from turncredit.errors import UserError
 from turncredit.views.score.leaderboard import markdown
 from turncredit.views.score.page import card_page, leaderboard_page
+from turncredit.views.score.words import verdict
 
 FAST = {"rollouts": 256, "worlds": ("stop_helps", "repair", "stop")}
 CLOSED_FORM = [name for name, method in METHODS.items() if can_score(method) is None]
@@ -102,6 +103,18 @@ def test_traits_tell_batches_random_numbers_and_wording_apart():
     assert (noise.own_group, noise.random, noise.ids) == (True, True, None)
     assert not similar.wording
     assert not any(one.enumerable for one in (whitened, noise, similar))
+
+
+def test_a_method_whose_texts_exact_worlds_lack_is_said_to_be_shown_on_recorded_rollouts_only():
+    def microwave(turns):
+        """Rewards a word of the household's."""
+        there_N = np.array(["microwave" in text for text in turns.column("observation")])
+        return turns.return_R[turns.rollout_N] + there_N
+
+    says = "On exact worlds it gives all turns of a rollout the same credit. If it reads an environment's texts, only"
+    for method, same in ((resolve(microwave), True), (METHODS["rloo"], True), (METHODS["gigpo"], False)):
+        card = score(method, **FAST)
+        assert any(line.startswith(says) for line in verdict(card, summarise(card, card))) is same
 
 
 @pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")

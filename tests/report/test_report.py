@@ -31,7 +31,7 @@ from turncredit.views.collect import collect, in_memory, read_config
 from turncredit.views.report import diagnostics, figures
 from turncredit.views.report import report as module
 from turncredit.views.report.grid import Number, summary_table
-from turncredit.views.report.ordering import Corrected, corrected
+from turncredit.views.report.ordering import Corrected, corrected, group_of
 from turncredit.views.report.selection import paired, paired_differences, sampler
 from turncredit.views.report.summary import _missing, summarise
 
@@ -238,6 +238,17 @@ def test_a_family_counts_as_one_comparison_and_its_variants_are_corrected_among_
     assert found.families == pytest.approx({"triage": 0.03, "gigpo": 0.04, "mgr_no_gate": 0.04})
     assert found.variants == pytest.approx({"triage_scalar": 0.003, "has_judge": 0.04, "mine": 0.04})
     assert found.family_of["mine"] == "triage"
+
+
+def test_settings_of_one_function_of_ones_own_are_one_family():
+    settings = {f"mine_{number}": {"credit": "a.py:f", "params": {"scale": number}} for number in (1, 2, 3)}
+    define = {**settings, "other": {"credit": "a.py:g"}}
+    config = synthetic.experiment(methods=["flat_grpo", "mine_2", "mine_1", "mine_3", "other"], define=define)
+    found = corrected(config, "flat_grpo", {"mine_1": 0.02, "mine_2": 0.01, "mine_3": 0.03, "other": 0.03})
+    assert found.families == pytest.approx({"mine_1": 0.04, "other": 0.04})
+    assert found.variants == pytest.approx({"mine_2": 0.02, "mine_3": 0.03})
+    groups = {name: group_of(config, name) for name in define}
+    assert groups == {"mine_1": "methods", "mine_2": "variants", "mine_3": "variants", "other": "methods"}
 
 
 def test_a_warm_start_that_is_only_evaluated_is_no_comparison():

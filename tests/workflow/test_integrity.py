@@ -133,11 +133,20 @@ def test_a_truncated_policy_is_one_line_of_the_check_and_no_traceback(results, i
     ]
 
 
-def test_settings_that_changed_in_the_record_of_a_policy_are_damage(results):
+@pytest.mark.parametrize("word", ["loss_aggregation", "tokenizer.json"])
+def test_a_setting_or_a_files_name_that_changed_in_the_record_of_a_policy_is_damage(results, word):
     policy = path(results, "policy", 1)
     record = policy / PROVENANCE_FILE
-    record.write_text(record.read_text().replace('"loss_aggregation"', '"loss_aogregation"'))
+    assert word in record.read_text()
+    record.write_text(record.read_text().replace(word, word.replace("o", "q")))
     assert problems(results) == [("damaged", str(policy))]
+
+
+def test_a_configuration_that_names_an_unknown_method_is_named_by_its_file(results):
+    config = results / "config.json"
+    config.write_text(config.read_text().replace('"flat_grpo"', '"flat_grpq"'))
+    said = str(ask("check", results).exception)
+    assert said.startswith(f"{config}: methods: unknown method 'flat_grpq' (did you mean 'flat_grpo'?)")
 
 
 def test_a_table_of_other_content_is_said_to_have_changed_and_not_what_was_made_from_it(results):

@@ -78,11 +78,12 @@ def file_hash(path: str | Path, *, without: str | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def folder_hashes(folder: str | Path) -> tuple[str, dict[str, str]]:
+def folder_hashes(folder: str | Path, *, without: str | None = None) -> tuple[str, dict[str, str]]:
     """The hash of a folder (`file_hash`), and that of each of its files by name, computed at the same time."""
     with ThreadPoolExecutor(1) as beside:
-        whole = beside.submit(file_hash, folder)
-        each = {name: file_hash(file) for name, file in _files_of(Path(folder)).items()}
+        whole = beside.submit(file_hash, folder, without=without)
+        files = {name: file for name, file in _files_of(Path(folder)).items() if file.name != without}
+        each = {name: file_hash(file) for name, file in files.items()}
         return whole.result(), each
 
 

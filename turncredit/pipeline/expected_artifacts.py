@@ -16,9 +16,19 @@ from turncredit.views.experiments import read_config
 
 
 def plan_of(folder: str | Path) -> Plan:
-    """The plan of the experiment in `folder`, by the configuration there, with the paths of this folder."""
+    """The plan of the experiment in `folder`, by the configuration there, with the paths of this folder.
+
+    Raises UserError, which names the configuration's file.
+    """
     folder = Path(folder)
-    return Plan(read_config(folder).model_copy(update={"experiment": folder.name}), folder.parent)
+    experiment = read_config(folder).model_copy(update={"experiment": folder.name})
+    plan = Plan(experiment, folder.parent)
+    try:
+        for method in plan.experiment.methods:
+            plan.method(method)
+        return plan
+    except UserError as error:
+        raise UserError(f"{Layout(folder).path('config')}: {str(error).removeprefix('config: ')}") from None
 
 
 def current(folder: str | Path) -> Layout:

@@ -118,7 +118,8 @@ def damage(path: str, kind: str) -> str | None:
         made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
         if not made_by or "content" not in made_by:
             return f"has no readable {provenance.PROVENANCE_FILE}"
-        if provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) != made_by["content"]:
+        content, files = provenance.folder_hashes(folder, without=provenance.PROVENANCE_FILE)
+        if (content, files) != (made_by["content"], made_by.get("files", files)):
             return "changed since it was written"
         return _changed_settings(made_by)
     if artifact.schema is None:

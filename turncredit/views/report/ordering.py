@@ -26,12 +26,15 @@ _GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "
 
 
 def group_of(experiment: Experiment, name: str) -> str:
-    """The group of the method `name`: a definition with another name than its base is a variant of it."""
+    """The group of the method `name`: a definition with another name than its base is a variant of it, and so are
+    further settings of a function of one's own."""
     if is_start(name):
         return "start"
     entry = experiment.define.get(name)
-    if entry is None or entry.base is None:
-        return "methods" if entry else _GROUP_OF_ROLE[_role(name)]
+    if entry is None:
+        return _GROUP_OF_ROLE[_role(name)]
+    if entry.base is None:
+        return "methods" if family_of(experiment, name) == name else "variants"
     role = _role(entry.base)
     return "variants" if role == "method" and entry.base != name else _GROUP_OF_ROLE[role]
 
@@ -47,11 +50,15 @@ def ordered(results: Results, effect: Mapping[str, Estimate], names: list[str]) 
 
 
 def family_of(experiment: Experiment, name: str) -> str:
-    """The method that stands for `name` where variants are counted once; a definition belongs to its base's family."""
+    """The method that stands for `name` where variants are counted once.
+
+    A definition belongs to its base's family; settings of one function of one's own are one family, named after the
+    first of them.
+    """
     entry = experiment.define.get(name)
-    base = name if entry is None else entry.base
-    if base is None:
-        return name
+    if entry is not None and entry.credit is not None:
+        return next(first for first, other in experiment.define.items() if other.credit == entry.credit)
+    base = name if entry is None or entry.base is None else entry.base
     try:
         return find(base).family or base
     except UserError:

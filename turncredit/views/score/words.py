@@ -14,6 +14,8 @@ from turncredit.credit.parts.baselines import BASELINE
 
 #: Rank correlations, and deviations paid for going on, that are nearer to zero are called none.
 SMALL = 0.05
+#: A share of the credit's variance from which on it is the same for all turns of a rollout, but for rounding.
+SAME = 1 - 1e-9
 #: A gap of this many standard errors is no accident of the rollouts that were drawn.
 CLEAR = 3.0
 
@@ -40,7 +42,7 @@ def count(value: float) -> str:
 
 def verdict(card: Card, summary: Summary) -> list[str]:
     """What the card says, one sentence for each part."""
-    exact = [_identified(summary), _valid(card, summary), _noise(summary), *_going_on(card)]
+    exact = [_identified(card, summary), _valid(card, summary), _noise(summary), *_going_on(card)]
     if card.lacks is not None:
         exact = [f"It is not scored on exact worlds: it {card.lacks}."]
     return [*exact, *_recorded(card), *_measured(card.method)]
@@ -121,7 +123,12 @@ def _shares(found: Share) -> str:
     return f"{100 * found.credit:.0f}% ({100 * found.truth:.0f}%)"
 
 
-def _identified(summary: Summary) -> str:
+def _identified(card: Card, summary: Summary) -> str:
+    if card.traits is not None and card.traits.outcome_share > SAME:
+        return (
+            "On exact worlds it gives all turns of a rollout the same credit. If it reads an environment's texts, only "
+            "recorded rollouts can show what it does."
+        )
     rank = f"rank correlation with the true advantage {two(summary.rank)} within rollouts"
     if abs(summary.rank) < SMALL:
         return f"On exact worlds it does not say which turns of a rollout mattered: {rank} (A*: 1)."
