@@ -363,4 +363,8 @@ def test_the_list_of_an_export_is_used_by_keyboard_and_its_address_keeps_the_fil
     assert browser.js(
         "[...document.querySelectorAll('tbody tr')].every(row => row.innerText.includes('random_credit'))"
     )
+    nothing = "document.querySelector('[data-nothing]').checkVisibility()"
+    assert not browser.js(nothing)
+    browser.call("Input.insertText", text=" nowhere")
+    assert browser.js(nothing)
     assert browser.errors == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -594,11 +595,73 @@ def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
     assert "<h1>flat_grpo/seed0/round03 and random_credit/seed0/round03</h1>" in viewer.compare("synthetic", {})
 
 
-def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path):
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """The viewer of SYNTHETIC results with a report, and the report's page. Tests must not change them."""
     experiment = synthetic.experiment(("flat_grpo", "random_credit"), rounds=3, games=8)
-    folder = synthetic.make(tmp_path / "results", experiment)
+    folder = synthetic.make(tmp_path_factory.mktemp("reported") / "results", experiment)
     report(experiment=experiment, results=folder, out=folder / "report")
-    viewer = Viewer(Given([folder]))
+    return Viewer(Given([folder])), folder / "report" / "index.html"
+
+
+def test_numbers_have_the_words_and_digits_of_the_report(reported):
+    """A difference of 0.074 is +7.4 points there."""
+    viewer, page = reported
+    found = re.search(r'id="numbers">(.*?)</script>', page.read_text(), flags=re.DOTALL)
+    theirs = {(one["name"], one["value"], one["interval"], one["sql"]) for one in json.loads(found[1])}
+    numbers = trail.numbers(viewer.given.experiment("synthetic").layout)
+    assert {one.unit for one in numbers} >= {"share", "points", "seconds", "number"}
+    mine = {
+        (
+            f"{one.title} / {one.row} / {one.heading}",
+            one.text.removesuffix(" points").replace("−", "-"),
+            one.interval.replace("−", "-"),
+            one.sql,
+        )
+        for one in numbers
+    }
+    assert mine == theirs
+    (difference,) = [one for one in numbers if (one.table, one.column) == ("final", "minus_baseline")]
+    assert difference.text.endswith(" points")
+    where = {key: getattr(difference, key) for key in trail.NUMBER}
+    text = viewer.trail("synthetic", {**where, "run": "1"})
+    assert f'<span class="chip">{difference.text} ({difference.interval})</span>' in text
+    assert f"It gives <b>{difference.text} (" in text
+
+
+def test_numbers_are_found_by_the_words_of_the_report_and_by_their_names_in_the_summary(reported):
+    viewer, _ = reported
+    for words in ("above flat_grpo", "Final success", "minus_baseline"):
+        text = viewer.trail("synthetic", {"text": words})
+        assert ">above flat_grpo</a>" in text, words
+        assert len(links(text, "/trail/synthetic\\?table")) < 30, words
+        assert re.search(r"data-nothing hidden", text)
+    nothing = viewer.trail("synthetic", {"text": "no such words"})
+    assert "<table" not in nothing
+    assert re.search(r"data-nothing>Nothing found", nothing)
+
+
+def test_without_the_reports_page_numbers_have_their_names_in_the_summary(own):
+    made, viewer = own
+    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
+    (made.folder / "report" / "index.html").write_text("half a page <script")
+    found = trail.numbers(viewer.given.experiment("synthetic").layout)
+    assert [one for one in nonempty(found) if (one.title, one.heading) != (one.table, one.column)] == []
+
+
+def test_a_difference_shows_files_of_both_its_sides(reported, monkeypatch):
+    monkeypatch.setattr(trail, "FILES", 2)
+    viewer, _ = reported
+    at = {"table": "final", "row": "random_credit", "column": "minus_baseline"}
+    text = viewer.trail("synthetic", at)
+    first = re.search(r'<div class="lineage".*?</ol>', text, flags=re.DOTALL)[0]
+    assert re.findall(r"<code>runs/(\w+)/", first) == ["random_credit", "flat_grpo"]
+    pattern = trail.number(viewer.given.experiment("synthetic").layout, *at.values()).path
+    assert [f"<code>{part}</code>" in text for part in pattern.split()] == [True, True]
+
+
+def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(reported):
+    viewer, _ = reported
     layout = viewer.given.experiment("synthetic").layout
     numbers = trail.numbers(layout)
     listed = viewer.trail("synthetic", {})

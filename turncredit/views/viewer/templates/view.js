@@ -22,6 +22,7 @@
   function list(form, table) {
     const body = table.tBodies[0], all = [...body.rows];
     const counted = document.querySelector("[data-count]"), share = document.querySelector("[data-share]");
+    const nothing = document.querySelector("[data-nothing]");
     const least = (of, name, wanted, scale = 1) => wanted === undefined || (of[name] !== "" && scale * of[name] >= wanted);
     const fits = (of, given) => of.text.includes((given.text ?? "").toLowerCase())
       && (!given.outcome || (of.success === "1") === (given.outcome === "won"))
@@ -52,6 +53,7 @@
       body.replaceChildren(...rows);
       if (counted) counted.textContent = (rows.length < all.length ? `${rows.length.toLocaleString("en")} of ` : "") + `${all.length.toLocaleString("en")} rollouts`;
       if (share) share.textContent = rows.length ? `${Math.round(100 * rows.filter((row) => row.dataset.success === "1").length / rows.length)}% succeeded` : "nothing found";
+      if (nothing) nothing.hidden = rows.length > 0;
       history.replaceState(null, "", `#${new URLSearchParams(given)}`);  // an address that can be passed on
       dispatchEvent(new Event("listed"));
     }
