@@ -196,6 +196,38 @@ def test_the_list_can_be_sorted_by_the_largest_credit_of_the_chosen_method(made,
     np.testing.assert_allclose(rows[0].credit, first.sort_values("turn")["advantage"])
 
 
+def test_rollouts_whose_true_advantage_was_measured_come_first(own):
+    made, viewer = own
+    path = Path(made.layout.path("branches", world.KEYS))
+    branches = tables.read(path)
+    last = {"group_id": "game-2", "rollout_id": "game-2#3"}
+    kept = pa.Table.from_pylist([row for row in branches.to_pylist() if row.items() >= last.items()], branches.schema)
+    tables.write(kept, path, "branches", pages_world.MADE_BY)
+    files = viewer.given.experiment("synthetic").files(world.ROUND)
+    assert selected(files)[0] == tuple(last.values())
+    assert selected(files)[1:] == selected(files, sort="order")[:-1]
+    near = rollouts.neighbours(files, Filter(), *last.values())
+    assert (near.place, near.after) == (1, selected(files)[1])
+    chip = "1 with true advantage A*"
+    assert f'<span class="chip">{chip}</span>' in viewer.round("synthetic", world.ROUND, {})
+    (link,) = re.findall(
+        rf'<a class="chip" href="([^"]*)">{re.escape(chip)}</a>',
+        viewer.round("synthetic", world.ROUND, {"sort": "order", "outcome": "lost"}),
+    )
+    assert {"sort=truth", "outcome=lost"} <= {*unescape(link).partition("?")[2].split("&")}
+    assert "true advantage" not in viewer.round("synthetic", "random_credit/seed0/round02", {})
+
+
+def test_an_experiment_leads_to_the_rounds_whose_true_advantage_was_measured(own):
+    made, viewer = own
+    text = re.search(r'<p class="measured">(.*?)</p>', settled(viewer), flags=re.DOTALL)[1]
+    assert re.findall(r'href="([^"]*)">(.*?)</a>', text) == [
+        (f"/round/synthetic/{world.ROUND}", "flat_grpo, seed 0, round 2")
+    ]
+    Path(made.layout.path("branches", world.KEYS)).unlink()
+    assert 'class="measured"' not in settled(Viewer(viewer.given))
+
+
 def test_pages_of_the_list_have_every_rollout_once(files):
     pages = [rollouts.listed(files, Filter(sort="turns"), page=page, size=5) for page in range(3)]
     ids = [(row.group, row.rollout) for page in pages for row in page.rows]

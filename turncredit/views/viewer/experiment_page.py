@@ -13,6 +13,9 @@ from turncredit.views.viewer.charts import Chart, chart
 from turncredit.views.viewer.context import REFRESH, Context
 from turncredit.views.viewer.records import Cell, Overview
 
+#: Rounds with ground truth that are named.
+NAMED = 6
+
 
 def page(context: Context, name: str) -> str:
     """An experiment: its learning curves, and its runs round by round. Raises UserError."""
@@ -28,6 +31,7 @@ def page(context: Context, name: str) -> str:
         name=name,
         facts=_facts(experiment, overview, doing, done),
         charts=_charts(overview),
+        measured=_measured(context, name, overview),
         grid=_grid(context, name, overview, doing),
         rounds=experiment.rounds,
         failed=doing.failed,
@@ -47,6 +51,13 @@ def _facts(experiment: Experiment, overview: Overview, doing: Activity, done: in
     facts += [f"{running} running"] if running else []
     facts += [f"{len(doing.failed)} failed"] if doing.failed else []
     return facts
+
+
+def _measured(context: Context, name: str, overview: Overview) -> dict[str, Any]:
+    """The rounds whose turns have a measured true advantage, by words and address, and how many are not named."""
+    turns = dict.fromkeys(cell.turns for cells in overview.runs.values() for cell in cells if cell.branched)
+    found = [(context.round_words(name, one), context.addresses.round(name, one)) for one in turns]
+    return {"rounds": found[:NAMED], "more": len(found[NAMED:])}
 
 
 def _grid(context: Context, name: str, overview: Overview, doing: Activity) -> list[dict[str, Any]]:
