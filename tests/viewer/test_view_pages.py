@@ -605,6 +605,52 @@ def test_two_methods_are_compared_on_the_turns_where_they_differ_most(made, file
         compare.methods(files, "nothing", "scpo")
 
 
+def test_two_methods_are_judged_on_the_turns_whose_true_advantage_was_measured(made, files, viewer):
+    """As the credit pages judge each of them."""
+    book = read_book(**made.tables.given())
+    clear, true = book.truth.clear_N, book.truth.advantage_N
+    found = compare.methods(files, "gigpo", "scpo")
+    judged = found.judged
+    assert (judged.count, judged.known) == (int(book.truth.branched_N.sum()), int(clear.sum()))
+    assert 0 < judged.known < judged.count
+    right = [int((book.credits[name].sign_N[clear] == np.sign(true[clear])).sum()) for name in ("gigpo", "scpo")]
+    assert list(judged.right) == right
+    assert [row.known for row in judged.turns] == sorted((row.known for row in judged.turns), reverse=True)
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert f"A*: {judged.known}. gigpo is right on {right[0]}, scpo on {right[1]}." in text
+    rows = {(*book.ids_R[book.turns.rollout_N[n]], int(book.turns.turn_N[n])): n for n in range(len(true))}
+    first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
+    for table, turns in ((first, judged.turns), (second, found.turns)):
+        shown = re.findall(r"<tr tabindex.*?</tr>", table, flags=re.DOTALL)
+        for one, line in nonempty(list(zip(turns, shown, strict=True))):
+            row = rows[one.group, one.rollout, one.turn]
+            clash = [bool(clear[row] and book.credits[name].sign_N[row] * true[row] < 0) for name in ("gigpo", "scpo")]
+            assert line.count(" clash") == sum(clash)
+            assert (" ± " in line) == bool(book.truth.branched_N[row])
+    assert " clash" in text
+
+
+def test_credit_that_is_rounding_alone_has_no_sign_in_a_comparison(own):
+    made, viewer = own
+    path = Path(made.layout.path("credits", {**world.KEYS, "method": "scpo"}))
+    credit = tables.read(path).to_pandas()
+    credit["advantage"] = np.where(np.arange(len(credit)) % 2, 1.0, -1e-17)
+    tables.write(pa.Table.from_pandas(credit, preserve_index=False), path, "credits", pages_world.MADE_BY)
+    found = compare.methods(viewer.given.experiment("synthetic").files(world.ROUND), "gigpo", "scpo")
+    assert {row.b for row in found.turns} <= {0.0, 1.0}
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert "−0.00" not in text
+    assert "+0.00" not in text
+
+
+def test_two_methods_without_ground_truth_are_compared_all_the_same(own):
+    made, viewer = own
+    Path(made.layout.path("branches", world.KEYS)).unlink()
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert "A*" not in text
+    assert "Turns on which they differ most" in text
+
+
 def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, viewer):
     settled(viewer)
     text = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round03", "b": "random_credit/seed0/round03"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from turncredit.config.layout import named_round, round_name
 from turncredit.errors import UserError
+from turncredit.views.pages.formats import decimals_for, number, plain
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import compare, rollouts
 from turncredit.views.viewer.context import Context, Query
@@ -36,9 +38,18 @@ def _methods(context: Context, name: str, query: Query) -> str:
         f"{a} and {b} on the rollouts of {context.round_words(name, round_)}",
         [context.round_place(name, round_)],
         found.problems,
-        {"a": a, "b": b, "round": round_, "choices": names, "found": found, "truth": files.branches is not None},
+        {"a": a, "b": b, "round": round_, "choices": names, "found": found},
         turn_link=turn_link,
+        true_text=partial(_true_text, found),
     )
+
+
+def _true_text(found: compare.Methods, row: compare.TurnDifference) -> str:
+    """A* with its standard error; a dot where it was not measured."""
+    if row.true is None or found.judged is None:
+        return "·"
+    places = decimals_for(found.judged.scale)
+    return number(row.true, places) + ("" if row.se is None else f" ± {plain(row.se, places)}")
 
 
 def _rounds(context: Context, name: str, query: Query) -> str:
@@ -80,7 +91,7 @@ def _rounds(context: Context, name: str, query: Query) -> str:
 def _compared(
     context: Context, name: str, title: str, places: list[Place], notes: list[str], values: dict[str, Any], **links: Any
 ) -> str:
-    given = {"choices": None, "found": None, "tasks": None, "games": None, "truth": False, "options": []}
+    given = {"choices": None, "found": None, "tasks": None, "games": None, "options": []}
     experiment = isinstance(context.found.get(name), Experiments)
     return render(
         "compare.html.j2",
@@ -91,7 +102,7 @@ def _compared(
         other_link=context.addresses.compare(name) if experiment and "round" in values else None,
         other_words="two rounds instead",
         **{**given, "round": "", **values},
-        **{"turn_link": None, "group_link": None, **links},
+        **{"turn_link": None, "true_text": None, "group_link": None, **links},
     )
 
 
