@@ -662,10 +662,40 @@ def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, vie
     other = pd.concat(won, axis=1, keys=["a", "b"]).dropna()
     assert f"of {len(other)} that both played" in text
     for task, row in nonempty(other.iterrows()):
-        assert (f"<td>{task}</td>" in text) == (row["a"] != row["b"])
+        assert (f'<td class="what">{task}</td>' in text) == (row["a"] != row["b"])
+    both = other.sum().astype(int)
+    played = [sum(frame["task_id"].isin(other.index)) for frame in frames]
+    shares = [f"{round(100 * both[side] / of)}% of {of}" for side, of in zip("ab", played, strict=True)]
+    assert f"<b>flat_grpo/seed0/round03</b> {shares[0]}, <b>random_credit/seed0/round03</b> {shares[1]}" in text
+    assert re.search(r'data-h="flat_grpo/seed0/round03">\d of 1<', text)
     apart = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round01", "b": "random_credit/seed0/round03"})
     assert "They were evaluated on different games." in apart
     assert "The two rounds sampled different tasks." in apart
+
+
+def test_a_comparison_of_rounds_says_how_many_of_its_lines_are_shown(made, viewer, monkeypatch):
+    settled(viewer)
+    monkeypatch.setattr(compare, "MOST", 2)
+    monkeypatch.setattr(compare, "MOST_GAMES", 1)
+    sides = [f"{method}/seed0/round03" for method in ("flat_grpo", "random_credit")]
+    text = viewer.compare("synthetic", dict(zip("ab", sides, strict=True)))
+    turns = [tables.read(made.layout.path("turns", policy=one.partition("/")[0], seed=0, round=3)) for one in sides]
+    each = [table.to_pandas().groupby(["task_id", "rollout_id"])["success"].max().reset_index() for table in turns]
+    common = {*each[0]["task_id"]} & {*each[1]["task_id"]}
+    assert f"<small>2 of {len(common)} shown, those whose success differs most first</small>" in text
+    for side, frame in zip(sides, each, strict=True):
+        shown = frame[frame["task_id"].isin(common)]
+        assert f"<b>{side}</b> {round(100 * shown['success'].mean())}% of {len(shown)}" in text
+    assert "; 1 shown</small>" in text
+    first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
+    assert [part.count("<tr tabindex") for part in (first, second)] == [2, 1]
+
+
+def test_from_two_rounds_one_comes_to_two_methods_and_back(viewer):
+    settled(viewer)
+    (link,) = links(viewer.compare("synthetic", {}), "/compare/")
+    assert link == f"/compare/synthetic?round={world.ROUND.replace('/', '%2F')}"
+    assert links(viewer.compare("synthetic", {"round": world.ROUND}), "/compare/") == ["/compare/synthetic"]
 
 
 def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
@@ -795,5 +825,5 @@ def test_policies_are_compared_in_one_mode_of_evaluation(own):
         shown = [{**first, "mode": mode, "success": mode == won_in} for mode in ("sampled", "greedy")]
         tables.write(pa.Table.from_pylist(shown, schema=tables.read(path).schema), path, "evals", {})
     games = compare.evaluated(made.layout, *ends, "sampled")
-    assert [row[2:] for row in games.differ] == [(1, 0)]
+    assert [row[2:] for row in games.differ] == [(1, 1, 0, 1)]
     assert games.common == 1

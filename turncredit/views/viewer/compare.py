@@ -19,8 +19,8 @@ from turncredit.views.pages.formats import one_line
 from turncredit.views.show.find import Files
 from turncredit.views.viewer.round_views import MEMORY, opened
 
-#: Lines of each list.
-MOST = 40
+#: Lines of each list, and of that of held-out games.
+MOST, MOST_GAMES = 40, 100
 
 
 class TurnDifference(NamedTuple):
@@ -99,6 +99,21 @@ class TaskDifference(NamedTuple):
     of_a: int
     won_b: int
     of_b: int
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks that two rounds have in common.
+
+    differ      those on which success differs most
+    count       how many there are
+    won, of     successes and rollouts of each side on all of them
+    """
+
+    differ: list[TaskDifference]
+    count: int
+    won: tuple[int, int]
+    of: tuple[int, int]
 
 
 def methods(files: Files, first: str, second: str) -> Methods:
@@ -196,8 +211,8 @@ def _sizes(connection: duckdb.DuckDBPyConnection, method: str) -> tuple[float, f
     return scale_of(float(quantile or 0.0), float(largest or 0.0)), float(largest or 0.0)
 
 
-def rounds(a: Files, b: Files) -> tuple[list[TaskDifference], int]:
-    """The tasks that both rounds have, those on which success differs most first; and how many there are. UserError."""
+def rounds(a: Files, b: Files) -> Tasks:
+    """The tasks that both rounds have, those on which success differs most first. Raises UserError."""
     with sql_views.open_connection(MEMORY) as connection:
         for name, files in (("a", a), ("b", b)):
             _asked(
@@ -214,17 +229,45 @@ def rounds(a: Files, b: Files) -> tuple[list[TaskDifference], int]:
             "FROM a JOIN b USING (task_id) ORDER BY abs(a.won / a.rollouts - b.won / b.rollouts) DESC, task_id",
         )
     found = [TaskDifference(row[0], row[1] or "", one_line(row[2]), *row[3:]) for row in rows]
-    return found[:MOST], len(found)
+    return Tasks(
+        differ=found[:MOST],
+        count=len(found),
+        won=(sum(one.won_a for one in found), sum(one.won_b for one in found)),
+        of=(sum(one.of_a for one in found), sum(one.of_b for one in found)),
+    )
+
+
+class GameDifference(NamedTuple):
+    """A held-out game, and how often each side solved and played it."""
+
+    game: str
+    family: str
+    won_a: int
+    of_a: int
+    won_b: int
+    of_b: int
+
+    @property
+    def apart(self) -> float:
+        """The success of the first side minus that of the second."""
+        return self.won_a / self.of_a - self.won_b / self.of_b
 
 
 @dataclass(frozen=True)
 class Games:
-    """Held-out games that two policies have both played: (game, family, a won, b won) of those that one solved more
-    often, and the number of all.
+    """Held-out games that two policies have both played.
+
+    differ       the first of those that one of them solved more often
+    better       how many each of them solved more often
+    common       the number of all
+    won, of      successes and rollouts of each side on all of them
     """
 
-    differ: list[tuple[str, str, int, int]]
+    differ: list[GameDifference]
+    better: tuple[int, int]
     common: int
+    won: tuple[int, int]
+    of: tuple[int, int]
 
 
 def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int], mode: str) -> Games | None:
@@ -235,16 +278,24 @@ def evaluated(layout: Layout, a: tuple[str, int, int], b: tuple[str, int, int], 
         return None
     parts = [f"read_parquet({sql_views.quoted_path(path)})" for path in paths]
     each = (
-        "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won FROM {} "
+        "SELECT task_id, any_value(family) AS family, sum(success::INT)::INT AS won, count(*) AS played FROM {} "
         f"WHERE mode = {sql_views.quoted(mode)} GROUP BY task_id"
     )
     with sql_views.open_connection(MEMORY) as connection:
         rows = _asked(
             connection,
-            f"SELECT task_id, a.family, a.won, b.won FROM ({each.format(parts[0])}) AS a "
-            f"JOIN ({each.format(parts[1])}) AS b USING (task_id) ORDER BY abs(a.won - b.won) DESC, task_id",
+            f"SELECT task_id, a.family, a.won, a.played, b.won, b.played FROM ({each.format(parts[0])}) AS a "
+            f"JOIN ({each.format(parts[1])}) AS b USING (task_id) "
+            "ORDER BY abs(a.won / a.played - b.won / b.played) DESC, task_id",
         )
-    return Games([row for row in rows if row[2] != row[3]], len(rows))
+    found = [GameDifference(*row) for row in rows]
+    return Games(
+        differ=[one for one in found if one.apart][:MOST_GAMES],
+        better=(sum(one.apart > 0 for one in found), sum(one.apart < 0 for one in found)),
+        common=len(found),
+        won=(sum(one.won_a for one in found), sum(one.won_b for one in found)),
+        of=(sum(one.of_a for one in found), sum(one.of_b for one in found)),
+    )
 
 
 def _asked(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple]:
