@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,8 @@ from tests.pages import pages_world
 from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.world import settled
+from turncredit.config.layout import fill
+from turncredit.config.stages import stages
 from turncredit.credit import METHODS, compute
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -32,7 +35,7 @@ from turncredit.errors import UserError
 from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
 from turncredit.views.report.report import report
-from turncredit.views.viewer import books, compare, records, rollouts, round_views, sources, trail
+from turncredit.views.viewer import books, charts, compare, records, rollouts, round_views, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.rollouts import Filter
@@ -83,6 +86,44 @@ def test_the_curves_are_the_means_over_seeds_of_the_evaluations(made, viewer):
                 continue
             rows = tables.read(path).to_pandas()
             assert cell.evaluated == pytest.approx(rows[rows["mode"] == mode]["success"].mean())
+
+
+def test_a_round_is_coloured_by_held_out_success_alone(own):
+    """Success of training rollouts is another measure: coloured by it, round 1 looks better than the next."""
+    made, viewer = own
+    (made.layout.root / fill(stages()["eval"].metrics, {"method": "flat_grpo", "seed": 0, "round": 2})).unlink()
+    text = settled(viewer)
+    overview = viewer.overview(viewer.given.experiment("synthetic"))
+    cells = re.findall(r'<a class="k ([^"]*)"[^>]*title="(round \d[^"]*)" style="--s:([\d.]+)"', text)
+    known = [cell for of_run in overview.runs.values() for cell in of_run if cell.state != "missing"]
+    for cell, (classes, words, share) in nonempty(list(zip(known, cells, strict=True))):
+        assert cell.training is not None
+        assert ("unevaluated" in classes.split()) == ("not evaluated" in words) == (cell.evaluated is None)
+        assert float(share) == pytest.approx(cell.evaluated or 0.0, abs=0.0051)
+    assert {cell.evaluated is None for cell in known} == {True, False}
+
+
+def test_curves_have_a_tick_for_each_round_and_those_of_training_begin_with_round_1(viewer):
+    held_out, training = re.findall(r"<figure>.*?</figure>", settled(viewer), flags=re.DOTALL)
+    for text, rounds in ((held_out, [0, 1, 2, 3]), (training, [1, 2, 3])):
+        ticks = re.findall(r'<span class="x" style="left:([\d.]+)%">(\d+)</span>', text)
+        assert [int(number) for _, number in ticks] == rounds
+        places = [float(left) / 100 for left, _ in ticks]
+        assert (places[0], places[-1]) == (0, 1)
+        for line in nonempty(re.findall(r'<polyline[^>]*points="([^"]*)"', text)):
+            for point in line.split():
+                assert float(point.split(",")[0]) / charts.WIDE in [pytest.approx(place, abs=1e-3) for place in places]
+    assert "compare methods within a round" in training
+
+
+@given(st.integers(0, 1), st.integers(1, 3000))
+def test_at_most_a_dozen_ticks_have_a_number(first, last):
+    found = charts._numbered(first, last)
+    assert found[0] == first
+    assert found == sorted({*found})
+    assert found[-1] <= max(first, last)
+    assert len(found) <= charts.NUMBERED + 1
+    assert len({b - a for a, b in itertools.pairwise(found[1:])}) <= 1
 
 
 def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monkeypatch):
