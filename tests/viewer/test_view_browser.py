@@ -145,6 +145,19 @@ def test_every_page_has_no_error_fits_and_can_be_read(browser, server, width, da
         assert browser.js("document.querySelectorAll('h1').length") == 1, name
 
 
+@pytest.mark.parametrize("page", ["methods", "rounds"])
+def test_numbers_that_are_compared_have_their_names_where_the_heads_of_columns_are_hidden(browser, server, page):
+    browser.look(width=390)
+    address = PAGES[page].replace("round01", "round03")
+    browser.visit(server.address + address)
+    sides = browser.js("[...document.querySelectorAll('.filter select')].map(one => one.value)")
+    names = browser.js("""[...document.querySelectorAll('.list tbody tr')].map(row =>
+        [...row.cells].map(one => getComputedStyle(one, '::before').content).filter(text => text !== 'none'))""")
+    assert not browser.js("document.querySelector('.list thead').checkVisibility()")
+    for row in nonempty(names):
+        assert [name.replace('"', "").replace("\\", "").strip() for name in row][:2] == sides
+
+
 def test_from_an_experiment_to_a_turn_and_back_by_keyboard_alone(browser, server):
     browser.look(width=1280)
     browser.visit(server.address + PAGES["experiment"])
