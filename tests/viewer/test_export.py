@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -149,7 +150,7 @@ def test_every_number_of_the_report_leads_to_its_sql_files_rows_and_hashes(repor
     assert len(pages) == len(numbers)
     for one, page in nonempty(list(zip(numbers, pages, strict=True))[::5]):
         text = (out / page).read_text(encoding="utf-8")
-        assert f"<h1>{one.row}: {one.column}</h1>" in text
+        assert f"<h1>{one.row}: {one.heading} " in unescape(text)
         assert "<h2>SQL" in text
         assert one.sql.split()[0] in text
         files, words = trail.files_of(reported.layout, one.path)

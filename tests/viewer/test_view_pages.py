@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import shutil
@@ -24,6 +26,8 @@ from tests.pages import pages_world
 from tests.results import synthetic
 from tests.viewer import world
 from tests.viewer.world import settled
+from turncredit.config.layout import fill
+from turncredit.config.stages import stages
 from turncredit.credit import METHODS, compute
 from turncredit.data import tables
 from turncredit.data.turns import Turns
@@ -31,7 +35,7 @@ from turncredit.errors import UserError
 from turncredit.views.pages.build import page as credit_page
 from turncredit.views.pages.data import read_book
 from turncredit.views.report.report import report
-from turncredit.views.viewer import books, compare, records, rollouts, round_views, sources, trail
+from turncredit.views.viewer import books, charts, compare, records, rollouts, round_views, sources, trail
 from turncredit.views.viewer.activity import Activity, Failed, Work
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.rollouts import Filter
@@ -82,6 +86,44 @@ def test_the_curves_are_the_means_over_seeds_of_the_evaluations(made, viewer):
                 continue
             rows = tables.read(path).to_pandas()
             assert cell.evaluated == pytest.approx(rows[rows["mode"] == mode]["success"].mean())
+
+
+def test_a_round_is_coloured_by_held_out_success_alone(own):
+    """Success of training rollouts is another measure: coloured by it, round 1 looks better than the next."""
+    made, viewer = own
+    (made.layout.root / fill(stages()["eval"].metrics, {"method": "flat_grpo", "seed": 0, "round": 2})).unlink()
+    text = settled(viewer)
+    overview = viewer.overview(viewer.given.experiment("synthetic"))
+    cells = re.findall(r'<a class="k ([^"]*)"[^>]*title="(round \d[^"]*)" style="--s:([\d.]+)"', text)
+    known = [cell for of_run in overview.runs.values() for cell in of_run if cell.state != "missing"]
+    for cell, (classes, words, share) in nonempty(list(zip(known, cells, strict=True))):
+        assert cell.training is not None
+        assert ("unevaluated" in classes.split()) == ("not evaluated" in words) == (cell.evaluated is None)
+        assert float(share) == pytest.approx(cell.evaluated or 0.0, abs=0.0051)
+    assert {cell.evaluated is None for cell in known} == {True, False}
+
+
+def test_curves_have_a_tick_for_each_round_and_those_of_training_begin_with_round_1(viewer):
+    held_out, training = re.findall(r"<figure>.*?</figure>", settled(viewer), flags=re.DOTALL)
+    for text, rounds in ((held_out, [0, 1, 2, 3]), (training, [1, 2, 3])):
+        ticks = re.findall(r'<span class="x" style="left:([\d.]+)%">(\d+)</span>', text)
+        assert [int(number) for _, number in ticks] == rounds
+        places = [float(left) / 100 for left, _ in ticks]
+        assert (places[0], places[-1]) == (0, 1)
+        for line in nonempty(re.findall(r'<polyline[^>]*points="([^"]*)"', text)):
+            for point in line.split():
+                assert float(point.split(",")[0]) / charts.WIDE in [pytest.approx(place, abs=1e-3) for place in places]
+    assert "compare methods within a round" in training
+
+
+@given(st.integers(0, 1), st.integers(1, 3000))
+def test_at_most_a_dozen_ticks_have_a_number(first, last):
+    found = charts._numbered(first, last)
+    assert found[0] == first
+    assert found == sorted({*found})
+    assert found[-1] <= max(first, last)
+    assert len(found) <= charts.NUMBERED + 1
+    assert len({b - a for a, b in itertools.pairwise(found[1:])}) <= 1
 
 
 def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monkeypatch):
@@ -193,6 +235,38 @@ def test_the_list_can_be_sorted_by_the_largest_credit_of_the_chosen_method(made,
     assert sizes == sorted(sizes, reverse=True)
     first = credit[(credit["group_id"] == rows[0].group) & (credit["rollout_id"] == rows[0].rollout)]
     np.testing.assert_allclose(rows[0].credit, first.sort_values("turn")["advantage"])
+
+
+def test_rollouts_whose_true_advantage_was_measured_come_first(own):
+    made, viewer = own
+    path = Path(made.layout.path("branches", world.KEYS))
+    branches = tables.read(path)
+    last = {"group_id": "game-2", "rollout_id": "game-2#3"}
+    kept = pa.Table.from_pylist([row for row in branches.to_pylist() if row.items() >= last.items()], branches.schema)
+    tables.write(kept, path, "branches", pages_world.MADE_BY)
+    files = viewer.given.experiment("synthetic").files(world.ROUND)
+    assert selected(files)[0] == tuple(last.values())
+    assert selected(files)[1:] == selected(files, sort="order")[:-1]
+    near = rollouts.neighbours(files, Filter(), *last.values())
+    assert (near.place, near.after) == (1, selected(files)[1])
+    chip = "1 with true advantage A*"
+    assert f'<span class="chip">{chip}</span>' in viewer.round("synthetic", world.ROUND, {})
+    (link,) = re.findall(
+        rf'<a class="chip" href="([^"]*)">{re.escape(chip)}</a>',
+        viewer.round("synthetic", world.ROUND, {"sort": "order", "outcome": "lost"}),
+    )
+    assert {"sort=truth", "outcome=lost"} <= {*unescape(link).partition("?")[2].split("&")}
+    assert "true advantage" not in viewer.round("synthetic", "random_credit/seed0/round02", {})
+
+
+def test_an_experiment_leads_to_the_rounds_whose_true_advantage_was_measured(own):
+    made, viewer = own
+    text = re.search(r'<p class="measured">(.*?)</p>', settled(viewer), flags=re.DOTALL)[1]
+    assert re.findall(r'href="([^"]*)">(.*?)</a>', text) == [
+        (f"/round/synthetic/{world.ROUND}", "flat_grpo, seed 0, round 2")
+    ]
+    Path(made.layout.path("branches", world.KEYS)).unlink()
+    assert 'class="measured"' not in settled(Viewer(viewer.given))
 
 
 def test_pages_of_the_list_have_every_rollout_once(files):
@@ -572,6 +646,52 @@ def test_two_methods_are_compared_on_the_turns_where_they_differ_most(made, file
         compare.methods(files, "nothing", "scpo")
 
 
+def test_two_methods_are_judged_on_the_turns_whose_true_advantage_was_measured(made, files, viewer):
+    """As the credit pages judge each of them."""
+    book = read_book(**made.tables.given())
+    clear, true = book.truth.clear_N, book.truth.advantage_N
+    found = compare.methods(files, "gigpo", "scpo")
+    judged = found.judged
+    assert (judged.count, judged.known) == (int(book.truth.branched_N.sum()), int(clear.sum()))
+    assert 0 < judged.known < judged.count
+    right = [int((book.credits[name].sign_N[clear] == np.sign(true[clear])).sum()) for name in ("gigpo", "scpo")]
+    assert list(judged.right) == right
+    assert [row.known for row in judged.turns] == sorted((row.known for row in judged.turns), reverse=True)
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert f"A*: {judged.known}. gigpo is right on {right[0]}, scpo on {right[1]}." in text
+    rows = {(*book.ids_R[book.turns.rollout_N[n]], int(book.turns.turn_N[n])): n for n in range(len(true))}
+    first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
+    for table, turns in ((first, judged.turns), (second, found.turns)):
+        shown = re.findall(r"<tr tabindex.*?</tr>", table, flags=re.DOTALL)
+        for one, line in nonempty(list(zip(turns, shown, strict=True))):
+            row = rows[one.group, one.rollout, one.turn]
+            clash = [bool(clear[row] and book.credits[name].sign_N[row] * true[row] < 0) for name in ("gigpo", "scpo")]
+            assert line.count(" clash") == sum(clash)
+            assert (" ± " in line) == bool(book.truth.branched_N[row])
+    assert " clash" in text
+
+
+def test_credit_that_is_rounding_alone_has_no_sign_in_a_comparison(own):
+    made, viewer = own
+    path = Path(made.layout.path("credits", {**world.KEYS, "method": "scpo"}))
+    credit = tables.read(path).to_pandas()
+    credit["advantage"] = np.where(np.arange(len(credit)) % 2, 1.0, -1e-17)
+    tables.write(pa.Table.from_pandas(credit, preserve_index=False), path, "credits", pages_world.MADE_BY)
+    found = compare.methods(viewer.given.experiment("synthetic").files(world.ROUND), "gigpo", "scpo")
+    assert {row.b for row in found.turns} <= {0.0, 1.0}
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert "−0.00" not in text
+    assert "+0.00" not in text
+
+
+def test_two_methods_without_ground_truth_are_compared_all_the_same(own):
+    made, viewer = own
+    Path(made.layout.path("branches", world.KEYS)).unlink()
+    text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
+    assert "A*" not in text
+    assert "Turns on which they differ most" in text
+
+
 def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, viewer):
     settled(viewer)
     text = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round03", "b": "random_credit/seed0/round03"})
@@ -583,10 +703,40 @@ def test_two_rounds_are_compared_on_common_tasks_and_on_held_out_games(made, vie
     other = pd.concat(won, axis=1, keys=["a", "b"]).dropna()
     assert f"of {len(other)} that both played" in text
     for task, row in nonempty(other.iterrows()):
-        assert (f"<td>{task}</td>" in text) == (row["a"] != row["b"])
+        assert (f'<td class="what">{task}</td>' in text) == (row["a"] != row["b"])
+    both = other.sum().astype(int)
+    played = [sum(frame["task_id"].isin(other.index)) for frame in frames]
+    shares = [f"{round(100 * both[side] / of)}% of {of}" for side, of in zip("ab", played, strict=True)]
+    assert f"<b>flat_grpo/seed0/round03</b> {shares[0]}, <b>random_credit/seed0/round03</b> {shares[1]}" in text
+    assert re.search(r'data-h="flat_grpo/seed0/round03">\d of 1<', text)
     apart = viewer.compare("synthetic", {"a": "flat_grpo/seed0/round01", "b": "random_credit/seed0/round03"})
     assert "They were evaluated on different games." in apart
     assert "The two rounds sampled different tasks." in apart
+
+
+def test_a_comparison_of_rounds_says_how_many_of_its_lines_are_shown(made, viewer, monkeypatch):
+    settled(viewer)
+    monkeypatch.setattr(compare, "MOST", 2)
+    monkeypatch.setattr(compare, "MOST_GAMES", 1)
+    sides = [f"{method}/seed0/round03" for method in ("flat_grpo", "random_credit")]
+    text = viewer.compare("synthetic", dict(zip("ab", sides, strict=True)))
+    turns = [tables.read(made.layout.path("turns", policy=one.partition("/")[0], seed=0, round=3)) for one in sides]
+    each = [table.to_pandas().groupby(["task_id", "rollout_id"])["success"].max().reset_index() for table in turns]
+    common = {*each[0]["task_id"]} & {*each[1]["task_id"]}
+    assert f"<small>2 of {len(common)} shown, those whose success differs most first</small>" in text
+    for side, frame in zip(sides, each, strict=True):
+        shown = frame[frame["task_id"].isin(common)]
+        assert f"<b>{side}</b> {round(100 * shown['success'].mean())}% of {len(shown)}" in text
+    assert "; 1 shown</small>" in text
+    first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
+    assert [part.count("<tr tabindex") for part in (first, second)] == [2, 1]
+
+
+def test_from_two_rounds_one_comes_to_two_methods_and_back(viewer):
+    settled(viewer)
+    (link,) = links(viewer.compare("synthetic", {}), "/compare/")
+    assert link == f"/compare/synthetic?round={world.ROUND.replace('/', '%2F')}"
+    assert links(viewer.compare("synthetic", {"round": world.ROUND}), "/compare/") == ["/compare/synthetic"]
 
 
 def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
@@ -594,11 +744,73 @@ def test_at_first_two_runs_are_compared_in_the_last_round(viewer):
     assert "<h1>flat_grpo/seed0/round03 and random_credit/seed0/round03</h1>" in viewer.compare("synthetic", {})
 
 
-def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(tmp_path):
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """The viewer of SYNTHETIC results with a report, and the report's page. Tests must not change them."""
     experiment = synthetic.experiment(("flat_grpo", "random_credit"), rounds=3, games=8)
-    folder = synthetic.make(tmp_path / "results", experiment)
+    folder = synthetic.make(tmp_path_factory.mktemp("reported") / "results", experiment)
     report(experiment=experiment, results=folder, out=folder / "report")
-    viewer = Viewer(Given([folder]))
+    return Viewer(Given([folder])), folder / "report" / "index.html"
+
+
+def test_numbers_have_the_words_and_digits_of_the_report(reported):
+    """A difference of 0.074 is +7.4 points there."""
+    viewer, page = reported
+    found = re.search(r'id="numbers">(.*?)</script>', page.read_text(), flags=re.DOTALL)
+    theirs = {(one["name"], one["value"], one["interval"], one["sql"]) for one in json.loads(found[1])}
+    numbers = trail.numbers(viewer.given.experiment("synthetic").layout)
+    assert {one.unit for one in numbers} >= {"share", "points", "seconds", "number"}
+    mine = {
+        (
+            f"{one.title} / {one.row} / {one.heading}",
+            one.text.removesuffix(" points").replace("−", "-"),
+            one.interval.replace("−", "-"),
+            one.sql,
+        )
+        for one in numbers
+    }
+    assert mine == theirs
+    (difference,) = [one for one in numbers if (one.table, one.column) == ("final", "minus_baseline")]
+    assert difference.text.endswith(" points")
+    where = {key: getattr(difference, key) for key in trail.NUMBER}
+    text = viewer.trail("synthetic", {**where, "run": "1"})
+    assert f'<span class="chip">{difference.text} ({difference.interval})</span>' in text
+    assert f"It gives <b>{difference.text} (" in text
+
+
+def test_numbers_are_found_by_the_words_of_the_report_and_by_their_names_in_the_summary(reported):
+    viewer, _ = reported
+    for words in ("above flat_grpo", "Final success", "minus_baseline"):
+        text = viewer.trail("synthetic", {"text": words})
+        assert ">above flat_grpo</a>" in text, words
+        assert len(links(text, "/trail/synthetic\\?table")) < 30, words
+        assert re.search(r"data-nothing hidden", text)
+    nothing = viewer.trail("synthetic", {"text": "no such words"})
+    assert "<table" not in nothing
+    assert re.search(r"data-nothing>Nothing found", nothing)
+
+
+def test_without_the_reports_page_numbers_have_their_names_in_the_summary(own):
+    made, viewer = own
+    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
+    (made.folder / "report" / "index.html").write_text("half a page <script")
+    found = trail.numbers(viewer.given.experiment("synthetic").layout)
+    assert [one for one in nonempty(found) if (one.title, one.heading) != (one.table, one.column)] == []
+
+
+def test_a_difference_shows_files_of_both_its_sides(reported, monkeypatch):
+    monkeypatch.setattr(trail, "FILES", 2)
+    viewer, _ = reported
+    at = {"table": "final", "row": "random_credit", "column": "minus_baseline"}
+    text = viewer.trail("synthetic", at)
+    first = re.search(r'<div class="lineage".*?</ol>', text, flags=re.DOTALL)[0]
+    assert re.findall(r"<code>runs/(\w+)/", first) == ["random_credit", "flat_grpo"]
+    pattern = trail.number(viewer.given.experiment("synthetic").layout, *at.values()).path
+    assert [f"<code>{part}</code>" in text for part in pattern.split()] == [True, True]
+
+
+def test_every_number_of_the_report_leads_to_files_and_its_sql_gives_it(reported):
+    viewer, _ = reported
     layout = viewer.given.experiment("synthetic").layout
     numbers = trail.numbers(layout)
     listed = viewer.trail("synthetic", {})
@@ -654,5 +866,5 @@ def test_policies_are_compared_in_one_mode_of_evaluation(own):
         shown = [{**first, "mode": mode, "success": mode == won_in} for mode in ("sampled", "greedy")]
         tables.write(pa.Table.from_pylist(shown, schema=tables.read(path).schema), path, "evals", {})
     games = compare.evaluated(made.layout, *ends, "sampled")
-    assert [row[2:] for row in games.differ] == [(1, 0)]
+    assert [row[2:] for row in games.differ] == [(1, 1, 0, 1)]
     assert games.common == 1

@@ -10,6 +10,8 @@ from markupsafe import Markup
 from turncredit.views.looks import PAGE_COLOURS, Look, looks
 
 WIDE, TALL = 600, 220
+#: The most rounds whose ticks have a number.
+NUMBERED = 12
 
 
 @dataclass(frozen=True)
@@ -24,26 +26,34 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with the ends of its axes in words; `starts` are the levels of warm starts."""
+    """A picture, its title and caption, and what its axes say.
+
+    top      the upper end of the axis of success
+    ticks    rounds with a number, each with its place as a share of the picture's width
+    starts   the levels of warm starts
+    """
 
     title: str
+    caption: str
     picture: Markup
     top: str
-    rounds: int
+    ticks: list[tuple[int, float]]
     curves: list[Curve]
     starts: list[tuple[str, str]]
 
 
 def chart(
     title: str,
+    caption: str,
     points: Mapping[str, Mapping[int, Sequence[float]]],
-    rounds: int,
+    span: tuple[int, int],
     marks: Mapping[str, float],
     methods: Sequence[str],
 ) -> Chart | None:
     """A line for each method: the mean over seeds (`points`: method -> round -> one number per seed). None without any.
 
-    `marks` are levels before the first round: success of warm starts.
+    `span` has the first and the last round of the axis. `marks` are levels before the first round: success of warm
+    starts.
     """
     if not any(points.values()):
         return None
@@ -52,13 +62,20 @@ def chart(
     highest = max([value for of in means.values() for value in of.values()] + [*marks.values()])
     top = min(1.0, max(0.1, -(-highest // 0.1) / 10))
 
-    def x(round_: float) -> float:
-        return round(WIDE * (round_ / max(rounds, 1)), 1)
+    first, last_round = span
+
+    def along(round_: int) -> float:
+        return (round_ - first) / max(last_round - first, 1)
+
+    def x(round_: int) -> float:
+        return round(WIDE * along(round_), 1)
 
     def y(value: float) -> float:
         return round(TALL - (TALL - 4) * min(value / top, 1.0) - 2, 1)
 
     parts = [f'<path class="grid" d="M0 {y(0)}H{WIDE}M0 {y(top / 2)}H{WIDE}M0 {y(top)}H{WIDE}"/>']
+    numbered = _numbered(first, last_round)
+    parts.append(f'<path class="grid" d="{"".join(f"M{x(at)} {y(0)}v-6" for at in numbered)}"/>')
     for value in marks.values():
         parts.append(f'<path class="start" d="M0 {y(value)}H{WIDE}"/>')
     for name, of in means.items():
@@ -78,7 +95,14 @@ def chart(
     ranked = sorted(last, key=lambda name: -last[name])
     curves = [Curve(name, f"{100 * last[name]:.0f}%", *_css(style[name])) for name in ranked]
     starts = [(name, f"{100 * value:.0f}%") for name, value in marks.items()]
-    return Chart(title, picture, f"{100 * top:.0f}%", rounds, curves, starts)
+    ticks = [(at, round(along(at), 4)) for at in numbered]
+    return Chart(title, caption, picture, f"{100 * top:.0f}%", ticks, curves, starts)
+
+
+def _numbered(first: int, last: int) -> list[int]:
+    """The rounds whose ticks have a number: all, or some at equal distances, and always the first."""
+    step = next(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, last) if (last - first) / size < NUMBERED)
+    return list(dict.fromkeys([first, *range(step * (first // step + 1), last + 1, step)]))
 
 
 def _css(look: Look) -> tuple[str, str]:

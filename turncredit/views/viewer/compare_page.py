@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from turncredit.config.layout import named_round, round_name
+from turncredit.data.credits import credit_names
 from turncredit.errors import UserError
+from turncredit.views.pages.formats import decimals_for, number, plain
 from turncredit.views.pages.frame import Place, render
 from turncredit.views.viewer import compare, rollouts
 from turncredit.views.viewer.context import Context, Query
@@ -36,9 +40,20 @@ def _methods(context: Context, name: str, query: Query) -> str:
         f"{a} and {b} on the rollouts of {context.round_words(name, round_)}",
         [context.round_place(name, round_)],
         found.problems,
-        {"a": a, "b": b, "round": round_, "choices": names, "found": found, "truth": files.branches is not None},
+        {"a": a, "b": b, "round": round_, "choices": names, "found": found},
         turn_link=turn_link,
+        true_text=partial(_true_text, found),
+        other_link=context.addresses.compare(name) if isinstance(context.found[name], Experiments) else None,
+        other_words="two rounds instead",
     )
+
+
+def _true_text(found: compare.Methods, row: compare.TurnDifference) -> str:
+    """A* with its standard error; a dot where it was not measured."""
+    if row.true is None or found.judged is None:
+        return "·"
+    places = decimals_for(found.judged.scale)
+    return number(row.true, places) + ("" if row.se is None else f" ± {plain(row.se, places)}")
 
 
 def _rounds(context: Context, name: str, query: Query) -> str:
@@ -57,41 +72,51 @@ def _rounds(context: Context, name: str, query: Query) -> str:
     for one in (a, b):
         if one not in turns_of:
             raise Absent(f"{one}: not a round of a run that has rollouts")
-    tasks, common = compare.rounds(source.files(turns_of[a]), source.files(turns_of[b]))
+    tasks = compare.rounds(source.files(turns_of[a]), source.files(turns_of[b]))
     one, other = named_round(a), named_round(b)
     games, notes = None, []
     try:
         games = compare.evaluated(source.layout, one, other, source.config().eval.primary) if one and other else None
     except UserError as error:
         notes.append(str(error))
-    differ = games.differ if games else []
-    better = [sum(row[2] > row[3] for row in differ), sum(row[2] < row[3] for row in differ)]
+    cells = [cell for of_run in runs.values() for cell in of_run]
+    shared = _with_methods(
+        source, [turns_of[a], turns_of[b], *(one.turns for one in cells if one.branched), cells[0].turns]
+    )
     return _compared(
         context,
         name,
         f"{a} and {b}",
         [],
         notes,
-        {"a": a, "b": b, "options": options, "tasks": tasks, "common": common, "games": games, "better": better},
+        {"a": a, "b": b, "options": options, "tasks": tasks, "games": games},
+        other_link=context.addresses.compare(name, {"round": shared}) if shared and context.addresses.live else None,
+        other_words="two methods instead",
         group_link=lambda one, group: context.addresses.group(name, turns_of[one], group),
     )
+
+
+def _with_methods(source: Experiments, candidates: list[str]) -> str | None:
+    """The first of these rounds in which several methods have credit; None if there is none."""
+    for one in dict.fromkeys(candidates):
+        with suppress(Absent):
+            if len(credit_names(source.files(one).credits)) > 1:
+                return one
+    return None
 
 
 def _compared(
     context: Context, name: str, title: str, places: list[Place], notes: list[str], values: dict[str, Any], **links: Any
 ) -> str:
-    given = {"choices": None, "found": None, "tasks": None, "games": None, "truth": False, "options": []}
-    experiment = isinstance(context.found.get(name), Experiments)
+    given = {"choices": None, "found": None, "tasks": None, "games": None, "options": []}
     return render(
         "compare.html.j2",
         context.frame([*context.above(name), *places, Place("compare", None)], notes),
         title=title,
         live=context.addresses.live,
         compared=context.addresses.compared(name, values.get("round")) or [],
-        other_link=context.addresses.compare(name) if experiment and "round" in values else None,
-        other_words="two rounds instead",
         **{**given, "round": "", **values},
-        **{"turn_link": None, "group_link": None, **links},
+        **{"turn_link": None, "true_text": None, "group_link": None, **links},
     )
 
 

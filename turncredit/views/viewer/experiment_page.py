@@ -13,6 +13,11 @@ from turncredit.views.viewer.charts import Chart, chart
 from turncredit.views.viewer.context import REFRESH, Context
 from turncredit.views.viewer.records import Cell, Overview
 
+#: Rounds with ground truth that are named.
+NAMED = 6
+#: What a learning curve does not show.
+OWN_GAMES = "Each round has its own games: compare methods within a round, not rounds along a line."
+
 
 def page(context: Context, name: str) -> str:
     """An experiment: its learning curves, and its runs round by round. Raises UserError."""
@@ -28,6 +33,7 @@ def page(context: Context, name: str) -> str:
         name=name,
         facts=_facts(experiment, overview, doing, done),
         charts=_charts(overview),
+        measured=_measured(context, name, overview),
         grid=_grid(context, name, overview, doing),
         rounds=experiment.rounds,
         failed=doing.failed,
@@ -47,6 +53,13 @@ def _facts(experiment: Experiment, overview: Overview, doing: Activity, done: in
     facts += [f"{running} running"] if running else []
     facts += [f"{len(doing.failed)} failed"] if doing.failed else []
     return facts
+
+
+def _measured(context: Context, name: str, overview: Overview) -> dict[str, Any]:
+    """The rounds whose turns have a measured true advantage, by words and address, and how many are not named."""
+    turns = dict.fromkeys(cell.turns for cells in overview.runs.values() for cell in cells if cell.branched)
+    found = [(context.round_words(name, one), context.addresses.round(name, one)) for one in turns]
+    return {"rounds": found[:NAMED], "more": len(found[NAMED:])}
 
 
 def _grid(context: Context, name: str, overview: Overview, doing: Activity) -> list[dict[str, Any]]:
@@ -82,11 +95,12 @@ def _cell(context: Context, name: str, method: str, cell: Cell, state: str, coll
     words = [f"round {cell.round}: {stage + ' ' if stage else ''}{state}"]
     words += [f"training {100 * cell.training:.0f}%"] if cell.training is not None else []
     words += [f"held out {100 * cell.evaluated:.0f}%"] if cell.evaluated is not None else []
+    words += ["not evaluated"] if cell.state == "done" and cell.evaluated is None else []
     words += ["ground truth"] if cell.branched else []
     words += ["collapsed"] if collapsed else []
-    classes = " ".join([state, *(["truth"] if cell.branched else []), *(["collapsed"] if collapsed else [])])
-    level = cell.evaluated if cell.evaluated is not None else cell.training
-    share = f"{level:.2f}" if level is not None else "0"
+    unknown = ["unevaluated"] if cell.evaluated is None and cell.state != "missing" else []
+    classes = " ".join([state, *unknown, *(["truth"] if cell.branched else []), *(["collapsed"] if collapsed else [])])
+    share = f"{cell.evaluated or 0:.2f}"
     address = context.addresses.round(name, cell.turns, {"method": method}) if cell.state != "missing" else None
     if address is None:
         words += ["not in this export"] if cell.state != "missing" else []
@@ -97,9 +111,13 @@ def _cell(context: Context, name: str, method: str, cell: Cell, state: str, coll
 
 
 def _charts(overview: Overview) -> list[Chart]:
-    """Success on held-out games and in training, by round."""
-    found = []
-    for title, what in (("Success on held-out games", "evaluated"), ("Success of training rollouts", "training")):
+    """Success on held-out games and in training, by round. A warm start is round 0; training begins with round 1."""
+    rounds, found = overview.experiment.rounds, []
+    games = OWN_GAMES if overview.experiment.eval.fresh else ""
+    for title, what, caption, first in (
+        ("Success on held-out games", "evaluated", games, 0),
+        ("Success of training rollouts", "training", OWN_GAMES, 1),
+    ):
         points: dict[str, dict[int, list[float]]] = {}
         for (method, _), cells in overview.runs.items():
             for cell in cells:
@@ -107,6 +125,6 @@ def _charts(overview: Overview) -> list[Chart]:
                     points.setdefault(method, {}).setdefault(cell.round, []).append(value)
         methods = list(dict.fromkeys(method for method, _ in overview.runs))
         marks = overview.starts if what == "evaluated" else {}
-        drawn = chart(title, points, overview.experiment.rounds, marks, methods)
+        drawn = chart(title, caption, points, (first, rounds), marks, methods)
         found += [drawn] if drawn else []
     return found

@@ -43,7 +43,7 @@ class Filter:
     shortest, longest   numbers of turns
     invalid   the smallest share of invalid actions, in percent
     where     a condition in SQL on the view `rollouts`
-    sort      one of `SORTS`, with a `-` before it for the opposite order
+    sort      one of `SORTS`, with a `-` before it for the opposite order; empty: rollouts with ground truth first
     """
 
     text: str = ""
@@ -53,14 +53,14 @@ class Filter:
     longest: str = ""
     invalid: str = ""
     where: str = ""
-    sort: str = "order"
+    sort: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filter:
         """The filter in an address; what it does not know is left out."""
         given = {name: query[name].strip() for name in cls.__dataclass_fields__ if query.get(name, "").strip()}
-        if given.get("sort", "order").lstrip("-") not in SORTS:
-            del given["sort"]
+        if given.get("sort", "").lstrip("-") not in SORTS:
+            given.pop("sort", None)
         return cls(**given)
 
     @property
@@ -72,7 +72,7 @@ class Filter:
 
 
 class Listed(NamedTuple):
-    """A rollout in the list; `credit` and `truth` are its turns' advantages, None without any."""
+    """A rollout in the list; `order` is its place in the table, `credit` and `truth` its turns' advantages, if any."""
 
     group: str
     rollout: str
@@ -82,6 +82,7 @@ class Listed(NamedTuple):
     invalid: float | None
     family: str
     goal: str
+    order: int
     credit: np.ndarray | None = None
     truth: np.ndarray | None = None
 
@@ -91,6 +92,8 @@ class Page:
     """A page of the list.
 
     total, won, of_all   rollouts that the filter lets through, the successes among them, and all there are
+    sort, usual          what it is sorted by, and what without a choice
+    branched             rollouts with ground truth
     scales               the size of credit, and of the truth, in full colour
     problems             a line for each file or condition that could not be used
     """
@@ -102,6 +105,9 @@ class Page:
     families: list[str]
     methods: list[str]
     columns: set[str]
+    sort: str
+    usual: str
+    branched: int
     scales: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -128,7 +134,7 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
         text, values = _selected(connection, wanted, columns, there, method, problems)
         total, won = connection.execute(f"SELECT count(*), count(*) FILTER (success) FROM ({text})", values).fetchone()
         rows = connection.execute(
-            f'SELECT group_id, rollout_id, success, turns, "return", invalid, family, goal FROM ({text}) '
+            f'SELECT group_id, rollout_id, success, turns, "return", invalid, family, goal, "order" FROM ({text}) '
             f"ORDER BY place LIMIT {size} OFFSET {page * size}",
             values,
         ).fetchall()
@@ -136,6 +142,9 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
         families = connection.execute(
             "SELECT DISTINCT family FROM rollouts WHERE family IS NOT NULL ORDER BY 1 LIMIT 60"
         ).fetchall()
+        branched = 0
+        if "branches" in there:
+            branched = connection.execute("SELECT count(DISTINCT (group_id, rollout_id)) FROM branches").fetchone()[0]
         drawn, scales = {}, {}
         for name, column, view in (("credit", "advantage", "credits"), ("truth", "advantage_true", "branches")):
             if view in there and (name == "truth" or method is not None):
@@ -146,7 +155,7 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
     return Page(
         rows=[
             Listed(*row, *(_in_order(drawn.get(name, none).get(row[:2]), row[3]) for name in ("credit", "truth")))
-            for row in ((*row[:6], row[6] or "", row[7] or "") for row in rows)
+            for row in ((*row[:6], row[6] or "", row[7] or "", row[8]) for row in rows)
         ],
         total=total,
         won=won,
@@ -154,6 +163,9 @@ def listed(files: Files, wanted: Filter, *, page: int = 0, method: str | None = 
         families=[name for (name,) in families],
         methods=methods,
         columns=columns,
+        sort=_sort(wanted, there),
+        usual=_sort(Filter(), there),
+        branched=branched,
         scales=scales,
         problems=problems,
     )
@@ -234,8 +246,9 @@ def _selected(
             conditions.append("(group_id, rollout_id) IN (SELECT (group_id, rollout_id) FROM chosen)")
         except UserError as error:
             problems.append(str(error))
-    name = wanted.sort.lstrip("-")
-    downward = SORTS[name] != wanted.sort.startswith("-")
+    sort = _sort(wanted, there)
+    name = sort.lstrip("-")
+    downward = SORTS[name] != sort.startswith("-")
     key, before = _key(name, there, method)
     values = [*before, *values]
     condition = " AND ".join(conditions) or "true"
@@ -245,6 +258,11 @@ def _selected(
         f"FROM rollouts WHERE {condition}"
     )
     return text, values
+
+
+def _sort(wanted: Filter, there: set[str]) -> str:
+    """What the list is sorted by: without a choice those with ground truth come first."""
+    return wanted.sort or ("truth" if "branches" in there else "order")
 
 
 def _key(name: str, there: set[str], method: str | None) -> tuple[str, list[Any]]:

@@ -50,16 +50,17 @@ def page(context: Context, name: str, round_: str, query: Query) -> str:
         rows=[
             {
                 **_row(context, name, round_, one, page, wanted, method, longest),
-                "data": _data(place, one, texts) if texts else {},
+                "data": _data(one, texts) if texts else {},
             }
-            for place, one in enumerate(page.rows)
+            for one in page.rows
         ],
         page=page,
         wanted=wanted,
         method=method,
         number=number,
         pages=max(1, -(-page.total // size)),
-        sort_link=lambda key: link(sort=f"-{key}" if wanted.sort == key else key, page=""),
+        sort_link=lambda key: link(sort=f"-{key}" if page.sort == key else key, page=""),
+        truth_link=link(sort="truth", page=""),
         page_link=lambda at: link(page=str(at + 1) if at else ""),
         plain_link=context.addresses.round(name, round_, {"method": method or ""}),
         live=live,
@@ -86,10 +87,10 @@ def _columns(page: Page, method: str | None) -> dict[str, str]:
     }
 
 
-def _data(place: int, one: Listed, texts: Mapping[tuple[str, str], str]) -> dict[str, str | int | float]:
+def _data(one: Listed, texts: Mapping[tuple[str, str], str]) -> dict[str, str | int | float]:
     """What a script sorts and filters a rollout by, where no server does; empty where there is none."""
     values: dict[str, str | int | float | None] = {
-        "order": place,
+        "order": one.order,
         "success": int(one.success),
         "rollout": f"{one.group} {one.rollout}",
         "family": one.family,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from turncredit.errors import UserError
 from turncredit.views import sql, sql_views
 from turncredit.views.pages.formats import one_line
 from turncredit.views.redact import redacted
+from turncredit.views.report import grid
+from turncredit.views.viewer.report_names import names_of
 from turncredit.views.viewer.round_views import MEMORY
 from turncredit.views.viewer.sources import Absent
 
@@ -35,7 +38,7 @@ NUMBER = ("table", "row", "column")
 
 
 class Number(NamedTuple):
-    """A number of the report, as in its table `summary`."""
+    """A number of the report, as in its table `summary`; `title` and `heading` are what the page says instead."""
 
     table: str
     row: str
@@ -48,6 +51,27 @@ class Number(NamedTuple):
     note: str
     path: str
     sql: str
+    title: str
+    heading: str
+
+    @property
+    def text(self) -> str:
+        """The value as the report writes it, with its unit."""
+        return self.written(self.value)
+
+    @property
+    def interval(self) -> str:
+        """The interval as the report writes it; empty without one."""
+        return self._of_report(self.value).interval.replace("-", "−")
+
+    def written(self, value: float | None) -> str:
+        """A value of this number's kind, as the report would write it."""
+        text = self._of_report(value).text.replace("-", "−")
+        return f"{text} points" if self.unit == "points" and text != "none" else text
+
+    def _of_report(self, value: float | None) -> grid.Number:
+        given = math.nan if value is None else value
+        return grid.Number(given, self.unit, self.sql, self.path, low=self.low, high=self.high)
 
 
 @dataclass(frozen=True)
@@ -77,7 +101,9 @@ def numbers(layout: Layout) -> list[Number]:
     path = next((one.path for one in layout.find("summary")), None)
     if path is None:
         raise Absent(f"{layout.root.name}: no report yet; make it with `turncredit report {layout.root}`")
-    return [Number(**row) for row in tables.read(path, "summary").to_pylist()]
+    rows = tables.read(path, "summary").to_pylist()
+    names = names_of(rows, next((one.path for one in layout.find("report")), None))
+    return [Number(**row, **of._asdict()) for row, of in zip(rows, names, strict=True)]
 
 
 def number(layout: Layout, table: str, row: str, column: str) -> Number:
@@ -88,21 +114,26 @@ def number(layout: Layout, table: str, row: str, column: str) -> Number:
     raise Absent(f"the report has no number {row} / {column} in its table {table}")
 
 
-def asked_now(layout: Layout, query: str) -> str:
+def asked_now(layout: Layout, asked: Number) -> str:
     """What the SQL of a number gives now, in words. Raises UserError."""
-    table = sql.answer(query, layout.root)
+    table = sql.answer(asked.sql, layout.root)
     if table.num_rows != 1:
         return f"{table.num_rows} rows"
-    return ", ".join(
-        f"{value:.6g}" if isinstance(value, float) else str(value) for value in table.to_pylist()[0].values()
-    )
+    values = list(table.to_pylist()[0].values())
+    text = ", ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+    written = asked.written(values[0]) if len(values) == 1 and isinstance(values[0], float | int) else text
+    return text if written == text else f"{written} ({text})"
 
 
 def files_of(layout: Layout, pattern: str) -> tuple[list[Located], str]:
-    """The artifacts that a number's `path` names, and what else it names, in words."""
+    """The artifacts that a number's `path` names, those of its parts in turn, and what else it names, in words.
+
+    The parts of a difference are its two sides, so that some files of both are among the first.
+    """
     if "*" in pattern:
         return [], f"{sum(1 for _ in layout.find_metrics()):,} metrics files ({pattern})"
-    found = [layout.locate(layout.root / path) for part in pattern.split() for path in _expanded(part.rstrip(","))]
+    parts = itertools.zip_longest(*(_expanded(part.rstrip(",")) for part in pattern.split()))
+    found = [layout.locate(layout.root / path) for nth in parts for path in nth if path is not None]
     return [one for one in found if one is not None and one.path.exists()], ""
 
 

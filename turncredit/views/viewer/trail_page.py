@@ -30,19 +30,19 @@ def page(context: Context, name: str, query: Query) -> str:
                 notes.append(str(error))
     elif "table" in query:
         number = trail.number(layout, *(query.get(key, "") for key in trail.NUMBER))
-        title = f"{number.row}: {number.column}"
+        title = f"{number.row}: {number.heading}"
         files, words = trail.files_of(layout, number.path)
         at = {key: getattr(number, key) for key in trail.NUMBER}
         values |= {"number": number, "levels": trail.lineage(layout, files), "words": words}
-        values["value"] = _with_interval(number)
+        values["value"] = f"{number.text} ({number.interval})" if number.interval else number.text
         values["run_link"] = context.addresses.trail(name, {**at, "run": "1"}) if context.addresses.live else None
         try:
-            values["now"] = trail.asked_now(layout, number.sql) if "run" in query else None
+            values["now"] = trail.asked_now(layout, number) if "run" in query else None
         except UserError as error:
             notes.append(str(error))
     else:
         title, search = "Numbers of the report", query.get("text", "").strip()
-        every = [one for one in trail.numbers(layout) if search.lower() in " ".join(one[:3]).lower()]
+        every = [one for one in trail.numbers(layout) if search.lower() in _searched(one)]
         values |= {"listed": every, "search": search, "heading": "Numbers"}
         places = places[:-1]
     return render(
@@ -53,13 +53,11 @@ def page(context: Context, name: str, query: Query) -> str:
         file_link=lambda path: context.addresses.trail(name, {"file": path}),
         round_link=lambda round_: context.addresses.round(name, round_),
         number_link=lambda one: context.addresses.trail(name, {key: getattr(one, key) for key in trail.NUMBER}),
-        text_of=lambda value: "–" if value is None else f"{value:.4g}".replace("-", "−"),
+        searched=_searched,
         **values,
     )
 
 
-def _with_interval(number: trail.Number) -> str:
-    """A number with its interval and unit, in words."""
-    value = "none" if number.value is None else f"{number.value:.4g}"
-    ends = "" if number.low is None or number.high is None else f" ({number.low:.4g} to {number.high:.4g})"
-    return f"{value}{ends} {number.unit}".replace("-", "−")
+def _searched(number: trail.Number) -> str:
+    """What a number is found by: its names in the report and in the table `summary`."""
+    return " ".join((number.title, number.row, number.heading, number.table, number.column)).lower()

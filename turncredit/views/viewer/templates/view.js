@@ -12,7 +12,7 @@
   document.querySelectorAll(".filter select").forEach((choice) => choice.addEventListener("change", () => choice.form.requestSubmit()));
   // Empty fields stay out of the address, so that it can be passed on.
   document.querySelectorAll("form[method=get]").forEach((form) => form.addEventListener("submit", () => {
-    form.querySelectorAll("input, select").forEach((field) => { if (!field.value || (field.name === "sort" && field.value === "order")) field.disabled = true; });
+    form.querySelectorAll("input, select").forEach((field) => { if (!field.value || field.value === field.dataset.usual) field.disabled = true; });
   }));
   addEventListener("pageshow", () => document.querySelectorAll("form[method=get] :disabled").forEach((field) => { field.disabled = false; }));
 
@@ -22,6 +22,8 @@
   function list(form, table) {
     const body = table.tBodies[0], all = [...body.rows];
     const counted = document.querySelector("[data-count]"), share = document.querySelector("[data-share]");
+    const usual = form.elements.sort?.dataset.usual;
+    const nothing = document.querySelector("[data-nothing]");
     const least = (of, name, wanted, scale = 1) => wanted === undefined || (of[name] !== "" && scale * of[name] >= wanted);
     const fits = (of, given) => of.text.includes((given.text ?? "").toLowerCase())
       && (!given.outcome || (of.success === "1") === (given.outcome === "won"))
@@ -39,10 +41,10 @@
       return rows.sort((a, b) => compare(a, b) || a.dataset.order - b.dataset.order);
     };
     function show() {
-      const given = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value && !(name === "sort" && value === "order")));
+      const given = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value && !(name === "sort" && value === usual)));
       const rows = all.filter((row) => fits(row.dataset, given));
       if (form.elements.sort) {
-        const sort = given.sort ?? "order", up = (cell) => cell.matches("[data-down]") === sort.startsWith("-");
+        const sort = given.sort ?? usual, up = (cell) => cell.matches("[data-down]") === sort.startsWith("-");
         sorted(rows, sort);
         table.querySelectorAll("[data-sort]").forEach((cell) => {
           if (cell.dataset.sort !== sort.replace(/^-/, "")) cell.parentElement.removeAttribute("aria-sort");
@@ -52,6 +54,7 @@
       body.replaceChildren(...rows);
       if (counted) counted.textContent = (rows.length < all.length ? `${rows.length.toLocaleString("en")} of ` : "") + `${all.length.toLocaleString("en")} rollouts`;
       if (share) share.textContent = rows.length ? `${Math.round(100 * rows.filter((row) => row.dataset.success === "1").length / rows.length)}% succeeded` : "nothing found";
+      if (nothing) nothing.hidden = rows.length > 0;
       history.replaceState(null, "", `#${new URLSearchParams(given)}`);  // an address that can be passed on
       dispatchEvent(new Event("listed"));
     }
