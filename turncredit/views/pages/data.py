@@ -108,11 +108,17 @@ class Truth:
         return np.isfinite(self.advantage_N)
 
     @cached_property
+    def nonzero_N(self) -> np.ndarray:
+        """Which branched turns have an estimate of A* other than 0, up to rounding."""
+        nonzero_N = self.branched_N.copy()
+        nonzero_N[nonzero_N] = rounded(self.advantage_N[nonzero_N]) != 0
+        return nonzero_N
+
+    @cached_property
     def clear_N(self) -> np.ndarray:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
-        clear_N = self.branched_N.copy()
-        true, se = self.advantage_N[clear_N], self.se_N[clear_N]
-        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (rounded(true) != 0)
+        clear_N = self.nonzero_N.copy()
+        clear_N[clear_N] = np.abs(self.advantage_N[clear_N]) > CLEAR * self.se_N[clear_N]
         return clear_N
 
     def of(self, name: str, row: int) -> float:
