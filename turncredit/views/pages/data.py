@@ -22,7 +22,7 @@ from turncredit.data.credits import by_method, credit_of
 from turncredit.data.tables import KEYS
 from turncredit.data.turns import SideTable, Turns
 from turncredit.errors import UserError
-from turncredit.stats.rank_correlation import Ranked, rounded, within
+from turncredit.stats.rank_correlation import FEWEST, Ranked, rounded, within
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
 #: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
@@ -43,6 +43,17 @@ def noise_of_largest(se: float, count: int) -> float:
     Bonferroni: 1.96 standard errors for one turn, 2.99 for eighteen.
     """
     return se * NormalDist().inv_cdf(1 - 0.025 / count)
+
+
+def too_few_to_rank(branched: int, nonzero: int) -> str:
+    """That hardly any A* of a rollout differs from 0, so that a rank correlation would be chance; else empty.
+
+    Of fewer than `FEWEST` branched turns there is nothing to say.
+    """
+    if branched < FEWEST or nonzero >= FEWEST:
+        return ""
+    have = f"only {nonzero} {'has' if nonzero == 1 else 'have'}" if nonzero else "none has"
+    return f"Of its {branched} branched turns {have} an A* other than 0: too few to rank methods by."
 
 
 def extremes(true: Mapping[int, float]) -> dict[int, str]:

@@ -6,9 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from turncredit.credit.parts.baselines import NOT_COMPARED
-from turncredit.stats.rank_correlation import FEWEST
 from turncredit.views.pages.agreement import agreement, mean_ranks
-from turncredit.views.pages.data import Book, noise_of_largest
+from turncredit.views.pages.data import Book, noise_of_largest, too_few_to_rank
 from turncredit.views.pages.formats import decimals_for, joined, level, number, one_line, plain
 
 
@@ -93,14 +92,10 @@ def _ranked(book: Book, rollout: int) -> Markup | None:
     Where hardly any A* differs from 0 there is no order to find, and any number would be chance.
     """
     rows, truth = book.branched(rollout), book.truth
-    if truth is None or len(rows) < FEWEST:
+    if truth is None:
         return None
-    nonzero = int(truth.nonzero_N[rows].sum())
-    if nonzero < FEWEST:
-        only = f"only {nonzero} {'has' if nonzero == 1 else 'have'}" if nonzero else "none has"
-        return Markup("Of its {} branched turns {} an A* other than 0: too few to rank methods by.").format(
-            len(rows), only
-        )
+    if too_few := too_few_to_rank(len(rows), int(truth.nonzero_N[rows].sum())):
+        return Markup("{}").format(too_few)
     ranks = [(agreement(book, method, rollout).rank, method) for method in book.credits if method not in NOT_COMPARED]
     ranks = sorted(((rank, method) for rank, method in ranks if np.isfinite(rank)), reverse=True)
     if not ranks:
