@@ -22,7 +22,7 @@ from turncredit.data.files import write_json
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.pipeline.plan import Plan, load
-from turncredit.views.pages import build
+from turncredit.views.pages import build, draw, strips
 from turncredit.views.pages.agreement import agreement, clashes, mean_ranks
 from turncredit.views.pages.build import gather, page, pages, render_index
 from turncredit.views.pages.cells import credit_cell
@@ -469,6 +469,25 @@ def test_a_rollout_without_branches_says_so(world, tmp_path):
     book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
     other = next(n for n, (_, name) in enumerate(book.ids_R) if name == "game-0#0")
     assert "No turn of this rollout was branched" in str(verdict(book, other)[0])
+    page(book, other, against=None, out=tmp_path / "one.html")
+    text = (tmp_path / "one.html").read_text()
+    assert "not measured: no turn of this rollout was branched" in text
+    assert "rank with A*" not in text
+    first, *others = strips.lanes(book, other, list(book.credits), 9)
+    assert ("<svg" in first.picture, {lane.score for lane in others}) == (False, {""})
+
+
+def test_a_turn_without_a_number_is_a_gap_and_one_with_zero_a_mark():
+    drawn = draw.strip(np.array([0.0, np.nan, 1.0]), 1.0, width=3)
+    assert re.findall(r'class="zero" d="([^"]*)"', drawn) == ["M0 10h10M20 10h10"]
+    assert re.findall(r'class="o" d="([^"]*)"', drawn) == ["M1 10h8"]
+
+
+def test_a_label_on_a_page_names_its_judge_and_a_distance_is_that_of_the_shortest_plan(book, tmp_path):
+    page(book, 0, against=None, out=tmp_path / "one.html")
+    text = (tmp_path / "one.html").read_text()
+    assert re.search(r'<span class="tag" title="[^"]*">rule-role: (decisive|exploration|no progress|regression)<', text)
+    assert re.search(r"shortest plan: \d( → \d)? actions?<", text)
 
 
 def test_of_two_rollouts_the_failure_stands_on_the_left_whoever_is_named_first(book, tmp_path):

@@ -161,6 +161,7 @@ def render_rollout(pages: Pages, rollout: int, links: Links, *, template: str = 
         head=_head(book, rollout),
         verdict=verdict(book, rollout),
         lanes=lanes(book, rollout, pages.order, len(rows)),
+        measured=len(book.branched(rollout)) > 0,
         brackets=brackets(book, rollout),
         subgoals={subgoal.last: subgoal for subgoal in subgoals(book, rollout)},
         course=course(book, rollout, len(rows)),
