@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from matplotlib.patches import StepPatch
 from scipy.stats import t as student
 
 from tests import presets
@@ -234,6 +235,30 @@ def test_the_curves_begin_with_the_sft_policy_at_round_zero(summary):
     assert first["success"].iloc[0] == pytest.approx(evals[evals["method"] == "sft"]["success"].mean())
     assert grid(summary, "curve").rows["sft"]["round00"].value == pytest.approx(first["success"].iloc[0])
     assert set(summary.points[summary.points["method"] != "sft"]["covers"]) == {"seeds and games"}
+
+
+def test_the_sft_policy_has_a_level_on_each_rounds_own_games_and_the_pictures_say_how_to_read_them(summary, page):
+    evals, points = summary.results.evals, summary.points
+    of_sft = points[(points["method"] == "sft") & (points["round"] > 0)].set_index("round")["success"]
+    means = evals[evals["method"] == "sft"].groupby("round")["success"].mean()
+    assert of_sft.to_dict() == pytest.approx(means.to_dict())
+    assert means.nunique() > 1
+    row = grid(summary, "curve").rows["sft"]
+    assert [row[f"round{round_:02d}"].value for round_ in means.index] == pytest.approx(means.tolist())
+    drawn = [patch for patch in module._curves(summary).axes[0].patches if isinstance(patch, StepPatch)]
+    assert drawn[-1].get_data().values.tolist() == pytest.approx(means.tolist())
+    html = (page / "index.html").read_text()
+    assert html.count("compare methods within a round, not rounds along a line.") == 2
+
+
+def test_with_the_same_games_in_every_round_the_sft_policy_has_one_level(tmp_path):
+    config = synthetic.experiment(
+        methods=["flat_grpo"], seeds=[0, 1], rounds=3, games=6, eval={"games": 6, "fresh": False}
+    )
+    found = summarise(collect(synthetic.make(tmp_path, config, turns=False)))
+    assert found.points[found.points["method"] == "sft"]["round"].tolist() == [0]
+    assert "not rounds along a line" not in grid(found, "curve").caption
+    assert not [patch for patch in module._curves(found).axes[0].patches if isinstance(patch, StepPatch)]
 
 
 def test_spending_counts_accelerators_judges_and_the_audit_apart(summary):
