@@ -193,6 +193,10 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
         closed=True,
     )
     for method in names:
+        # Round 0 is the SFT policy's, which has one level in all rounds where these have the same games.
+        whole = is_start(method) and not results.experiment.eval.fresh
+        apart = [column.key for column in grid.columns if column.key != "round00"] if whole else []
+        never: dict[str, Cell] = dict.fromkeys(apart if is_start(method) else ["round00"], "")
         cells: dict[str, Cell] = {}
         for point in points[points["method"] == method].itertuples():
             low, high = (None if np.isnan(end) else end for end in (point.low, point.high))
@@ -201,7 +205,7 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
                 point.success, "share", point.sql, point.files, low, high, point.rollouts, note
             )
         if cells:
-            grid.rows[method] = cells
+            grid.rows[method] = never | cells
     return grid
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout
 from turncredit.config.warm_starts import is_start
-from turncredit.credit.parts.baselines import BASELINE
+from turncredit.credit.parts.baselines import BASELINE, NOT_COMPARED
 from turncredit.data import provenance, tables
 from turncredit.data.files import new_file, write_text
 from turncredit.stats import intervals
@@ -234,6 +234,7 @@ def render(
         configuration=redacted(summary.results.experiment.model_dump(mode="json")),
         facts=_facts(summary.results),
         own_games=own_games(summary.results),
+        agreement=agreement_line(summary),
         pictures=pictures,
         panels=BASELINE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
@@ -287,11 +288,16 @@ def agreement_line(summary: Summary) -> str:
     for grid in summary.sections["fidelity"][:1]:
         ranks, ceiling = rank_correlations(grid)
         if ranks:
-            named = [f"{name} {_plain(cell)}" for name, cell in ranks[:NAMED]]
+            named = [f"{name}{_kind(name)} {_plain(cell)}" for name, cell in ranks[:NAMED]]
             more = [f"and {len(ranks) - NAMED} more methods"] if len(ranks) > NAMED else []
             top = f"; noise ceiling {ceiling.text}" if ceiling is not None else ""
             return f"{grid.title}, rank correlation with A*: {', '.join([*named, *more])}{top}."
     return ""
+
+
+def _kind(method: str) -> str:
+    """` (noise)` or ` (reference)` for those that are no methods to compare."""
+    return f" ({NOT_COMPARED[method]})" if method in NOT_COMPARED and method != BASELINE else ""
 
 
 def final_table(summary: Summary) -> Table:
