@@ -308,7 +308,7 @@ def test_tokens_by_method_are_those_of_the_report(results: Path) -> None:
     spent = next(grid for grid in summarise(collect(results / "household")).grids if grid.name == "spending")
     found = sql.answer(_query("name = 'tokens'"), results).to_pylist()
     updated = {row["paid_by"]: row["updated_on"] for row in nonempty(found)}
-    assert updated == {name: row["learned"].value for name, row in spent.rows.items() if "learned" in row}
+    assert updated == {name: row["learned"].value for name, row in spent.rows.items() if row["learned"] != ""}
 
 
 def test_the_turns_where_credit_and_truth_disagree_most_are_the_ten_with_the_smallest_product(results: Path) -> None:

@@ -16,14 +16,14 @@ from turncredit.audit import fidelity_measures, scored_turns
 from turncredit.cli.main import app
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS
-from turncredit.credit.parts.baselines import BASELINE_AND_REFERENCES
+from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data import tables
 from turncredit.data.files import write_json
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.pipeline.plan import Plan, load
-from turncredit.views.pages import build
-from turncredit.views.pages.agreement import clashes, mean_ranks
+from turncredit.views.pages import build, draw, strips
+from turncredit.views.pages.agreement import agreement, clashes, mean_ranks
 from turncredit.views.pages.build import gather, page, pages, render_index
 from turncredit.views.pages.cells import credit_cell
 from turncredit.views.pages.choose import choose, pairs
@@ -309,13 +309,15 @@ def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(boo
             continue
         outcomes.add(sign)
         said = str(verdict(book, rollout)[0])
-        right = sum(credit.advantage_N[row] * sign > 0 for credit in book.credits.values())
+        varied = [c for c in book.credits.values() if np.ptp(c.rounded_N[book.rows(rollout)]) > 0]
+        assert len(varied) < len(book.credits)
+        right = sum(credit.advantage_N[row] * sign > 0 for credit in varied)
         before, after = (100 * book.truth.extra[name][row] for name in ("v_true", "q_true"))
         assert f"turn {book.turns.turn_N[row]}</a>" in said
         by, error = (100 * abs(getattr(book.truth, name)[row]) for name in ("advantage_N", "se_N"))
         rose = "rose" if sign > 0 else "fell"
         assert f"{rose} by {by:.0f} ± {error:.0f} points, from {before:.0f}% to {after:.0f}%" in said
-        assert f"{right} of {len(book.credits)} methods" in said
+        assert f" {right} of {len(varied)} methods " in said
         tops = {name: (sign * credit.advantage_N[book.rows(rollout)]).max() for name, credit in book.credits.items()}
         mine = {name: sign * credit.advantage_N[row] for name, credit in book.credits.items()}
         others = [name for name in book.credits if mine[name] < tops[name] or mine[name] <= 0]
@@ -340,7 +342,9 @@ def test_what_is_rounding_alone_is_no_credit(book):
         truth=replace(book.truth, advantage_N=true_N, se_N=np.full(book.turns.n, 0.01)),
     )
     said = str(verdict(of_rounding, int(book.turns.rollout_N[useful]))[0])
-    assert said.endswith("1 of 2 methods credit it; none credits it most.")
+    assert said.endswith(
+        " 0 of 0 methods credit it (2 more give all turns the same). None gives it its largest credit."
+    )
     cell = credit_cell(of_rounding, "zero", useful, 0)
     assert (cell.text, cell.kind) == ("0", "c0 flat")
 
@@ -370,17 +374,87 @@ def test_turns_face_the_turn_of_the_same_number_and_only_what_two_rollouts_have_
 
 def test_the_index_names_a_best_method_only_among_methods_whose_credit_varies(book):
     page = render_index(gather(book, [0], {}, first=None), [0], "x")
-    varied = [
-        name
-        for name, found in book.correlations.items()
-        if found.varies_R.any() and name not in BASELINE_AND_REFERENCES
-    ]
+    varied = [name for name, found in book.correlations.items() if found.varies_R.any() and name not in NOT_COMPARED]
     assert len(varied) >= 2
     best = max(varied, key=lambda name: mean_ranks(book)[name])
     assert f"the credit of {best} (mean" in page
     assert re.search(r">weighted mean of \d+ rollouts<", page)
     alone = replace(book, credits={name: book.credits[name] for name in ("flat_grpo", best)})
-    assert "agrees best" not in render_index(gather(alone, [0], {}, first=None), [0], "x")
+    assert "Over all rollouts" not in render_index(gather(alone, [0], {}, first=None), [0], "x")
+
+
+def test_the_index_sets_a_single_method_beside_noise_and_the_reference(book):
+    names = ("flat_grpo", "gigpo", "random_credit", "oracle_progress")
+    few = replace(book, credits={name: book.credits[name] for name in names})
+    rank = {name: number(value) for name, value in mean_ranks(few).items()}
+    said = re.search(
+        r"Over all rollouts with ground truth, .*?</p>", render_index(gather(few, [0], {}, first=None), [0], "x")
+    )
+    order = sorted(("random_credit", "oracle_progress"), key=lambda name: -mean_ranks(few)[name])
+    kind = {"random_credit": "noise", "oracle_progress": "reference"}
+    beside = " and ".join(f"{name} ({kind[name]}) {rank[name]}" for name in order)
+    assert said[0] == (
+        f"Over all rollouts with ground truth, the rank correlation of gigpo with A* is {rank['gigpo']}; "
+        f"for comparison {beside}.</p>"
+    )
+
+
+def test_no_reference_is_named_as_best_or_worst_and_each_rank_has_the_mean_beside_it(book):
+    means, seen = mean_ranks(book), 0
+    for rollout in range(book.turns.rollouts):
+        said = str(verdict(book, rollout)[-1])
+        if "ranks most like A*" not in said:
+            continue
+        seen += 1
+        named = re.findall(r"<b>(\w+)</b> [a-z A*]+\(here (\S+), over (\d+) rollouts (\S+)\)", said)
+        assert len(named) == 2
+        for name, here, _, mean in named:
+            assert name not in NOT_COMPARED
+            assert (here, mean) == (number(agreement(book, name, rollout).rank), number(means[name]))
+    assert seen > 0
+
+
+def with_truth(book: Book, rollout: int, true: list[float], se: float = 0.01) -> Book:
+    """The book with another A* on the first turns of a rollout, and 0 on its others."""
+    rows, true_N = book.rows(rollout), book.truth.advantage_N.copy()
+    true_N[rows] = 0.0
+    true_N[rows[: len(true)]] = true
+    se_N = np.where(np.isin(np.arange(book.turns.n), rows), se, book.truth.se_N)
+    return replace(book, truth=replace(book.truth, advantage_N=true_N, se_N=se_N))
+
+
+@pytest.mark.parametrize(("true", "has"), [([0.5], "only 1 has"), ([0.5, -0.2], "only 2 have")])
+def test_methods_are_not_ranked_where_hardly_any_turn_mattered(book, true, has):
+    changed = with_truth(book, 0, true)
+    said = str(verdict(changed, 0)[-1])
+    assert said == (f"Of its {len(book.rows(0))} branched turns {has} an A* other than 0: too few to rank methods by.")
+    assert "too few" not in str(verdict(with_truth(book, 0, [0.5, -0.2, 0.1]), 0)[-1])
+
+
+def test_the_first_page_is_of_a_rollout_with_a_known_sign_and_those_with_hardly_any_come_last(book):
+    quiet = with_truth(book, 1, [0.5, -0.5])
+    unsure = with_truth(quiet, 2, [0.05, 0.1, -0.2], se=9.0)
+    names = re.findall(
+        r'<td><span class="mark[^<]*</span> <a href="([^"]+)"',
+        pages(unsure, {}, count=99, first=None, title="x")["index.html"],
+    )
+    last, before = (build.slug(book.ids_R[rollout][1]) + ".html" for rollout in (1, 2))
+    assert names[-1] == last
+    assert names.index(before) > 0
+    rows = book.rows(next(r for r in range(book.turns.rollouts) if build.slug(book.ids_R[r][1]) + ".html" == names[0]))
+    assert unsure.truth.clear_N[rows].any()
+
+
+def test_a_turn_that_shares_its_largest_credit_with_others_is_not_the_largest_alone(book):
+    rows = book.rows(0)
+    shared, alone = np.zeros(book.turns.n), np.zeros(book.turns.n)
+    shared[rows[:3]], alone[rows[0]] = 2.0, 1.0
+    made = {"shared": shared, "alone": alone, "same": np.full(book.turns.n, 0.5)}
+    changed = replace(with_truth(book, 0, [0.5]), credits={name: Credit(name, x_N, {}) for name, x_N in made.items()})
+    assert str(verdict(changed, 0)[0]).endswith(
+        " 2 of 2 methods credit it (1 more gives all turns the same). "
+        "It has the largest credit of shared (which gives 2 other turns as much) and alone."
+    )
 
 
 def test_numbers_keep_their_sign_and_zero_is_zero():
@@ -395,6 +469,25 @@ def test_a_rollout_without_branches_says_so(world, tmp_path):
     book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
     other = next(n for n, (_, name) in enumerate(book.ids_R) if name == "game-0#0")
     assert "No turn of this rollout was branched" in str(verdict(book, other)[0])
+    page(book, other, against=None, out=tmp_path / "one.html")
+    text = (tmp_path / "one.html").read_text()
+    assert "not measured: no turn of this rollout was branched" in text
+    assert "rank with A*" not in text
+    first, *others = strips.lanes(book, other, list(book.credits), 9)
+    assert ("<svg" in first.picture, {lane.score for lane in others}) == (False, {""})
+
+
+def test_a_turn_without_a_number_is_a_gap_and_one_with_zero_a_mark():
+    drawn = draw.strip(np.array([0.0, np.nan, 1.0]), 1.0, width=3)
+    assert re.findall(r'class="zero" d="([^"]*)"', drawn) == ["M0 10h10M20 10h10"]
+    assert re.findall(r'class="o" d="([^"]*)"', drawn) == ["M1 10h8"]
+
+
+def test_a_label_on_a_page_names_its_judge_and_a_distance_is_that_of_the_shortest_plan(book, tmp_path):
+    page(book, 0, against=None, out=tmp_path / "one.html")
+    text = (tmp_path / "one.html").read_text()
+    assert re.search(r'<span class="tag" title="[^"]*">rule-role: (decisive|exploration|no progress|regression)<', text)
+    assert re.search(r"shortest plan: \d( → \d)? actions?<", text)
 
 
 def test_of_two_rollouts_the_failure_stands_on_the_left_whoever_is_named_first(book, tmp_path):

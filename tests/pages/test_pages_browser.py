@@ -245,6 +245,17 @@ def test_no_page_scrolls_sideways_on_a_narrow_screen(browser, folder, width):
         assert browser.js("document.documentElement.scrollWidth") <= width, path.name
 
 
+def test_on_paper_nothing_lies_beyond_the_page(browser, folder):
+    browser.look(width=718, media="print")  # A4, with a browser's margins
+    browser.open(folder / "index.html")
+    browser.js("localStorage.clear()")  # the columns of the tests before
+    for path in nonempty(folder.glob("*.html")):
+        browser.open(path)
+        assert browser.js("document.querySelector('main').scrollWidth") <= 718, path.name
+        inside = "[...document.querySelectorAll('.scroll > table')].every((one) => one.offsetWidth <= 718)"
+        assert browser.js(inside), path.name
+
+
 def test_dark_light_and_paper_differ_in_their_colours(browser, folder):
     page = folder / "index.html"
     found = {}

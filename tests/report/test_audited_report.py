@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,10 +14,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from matplotlib.patches import StepPatch
 from scipy.stats import t as student
 
 from tests import presets
 from tests.helpers import nonempty
+from tests.pages.browser import Browser, find
 from tests.report.answers import answers
 from tests.results import synthetic
 from turncredit.config.layout import Layout
@@ -84,12 +86,23 @@ def test_every_query_about_an_audit_gives_the_number_that_it_is_printed_under(fo
 def test_the_terminal_has_one_line_of_each_methods_agreement_with_ground_truth(summary):
     rows = grid(summary, "fidelity_sft-t4k4T1.0_01").rows
     line = module.agreement_line(summary)
-    names = re.findall(r"(\w+) [+-]\d", line.partition("A*: ")[2].partition(";")[0])
+    names = re.findall(r"(\w+)(?: \((?:noise|reference)\))? [+-]\d", line.partition("A*: ")[2].partition(";")[0])
     assert set(names) == set(rows) - {diagnostics.CEILING}
     values = [rows[name]["rank_correlation"].value for name in names]
     assert values == sorted(values, reverse=True)
     assert line.endswith(f"; noise ceiling {rows[diagnostics.CEILING]['rank_correlation'].text}.")
+    assert "oracle_progress (reference) " in line
     assert module.agreement_line(replace(summary, sections={**summary.sections, "fidelity": []})) == ""
+
+
+def test_the_first_screen_says_whose_credit_is_right_and_links_to_all_measures_and_pages(summary, page):
+    html = (page / "index.html").read_text()
+    top = html[html.index("<header>") : html.index("</header>")]
+    assert escape(module.agreement_line(summary), quote=False) in unescape(top)
+    assert [address.rpartition("/")[2] for address in re.findall('<a href="([^"]+)"', top)][:2] == [
+        "#fidelity",
+        "index.html",
+    ]
 
 
 def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
@@ -135,7 +148,7 @@ def test_links_of_the_page_lead_somewhere(page):
     html = (page / "index.html").read_text()
     ids = set(re.findall(r'\bid="([^"]+)"', html))
     addresses = re.findall(r'<a href="([^"]+)"', html)
-    assert len([address for address in addresses if address.endswith("pages/index.html")]) == 4
+    assert len({address for address in addresses if address.endswith("pages/index.html")}) == 4
     within = {address for address in addresses if address.startswith("#")}
     assert within <= {f"#{name}" for name in ids}
     assert within
@@ -236,6 +249,30 @@ def test_the_curves_begin_with_the_sft_policy_at_round_zero(summary):
     assert set(summary.points[summary.points["method"] != "sft"]["covers"]) == {"seeds and games"}
 
 
+def test_the_sft_policy_has_a_level_on_each_rounds_own_games_and_the_pictures_say_how_to_read_them(summary, page):
+    evals, points = summary.results.evals, summary.points
+    of_sft = points[(points["method"] == "sft") & (points["round"] > 0)].set_index("round")["success"]
+    means = evals[evals["method"] == "sft"].groupby("round")["success"].mean()
+    assert of_sft.to_dict() == pytest.approx(means.to_dict())
+    assert means.nunique() > 1
+    row = grid(summary, "curve").rows["sft"]
+    assert [row[f"round{round_:02d}"].value for round_ in means.index] == pytest.approx(means.tolist())
+    drawn = [patch for patch in module._curves(summary).axes[0].patches if isinstance(patch, StepPatch)]
+    assert drawn[-1].get_data().values.tolist() == pytest.approx(means.tolist())
+    html = (page / "index.html").read_text()
+    assert html.count("compare methods within a round, not rounds along a line.") == 2
+
+
+def test_with_the_same_games_in_every_round_the_sft_policy_has_one_level(tmp_path):
+    config = synthetic.experiment(
+        methods=["flat_grpo"], seeds=[0, 1], rounds=3, games=6, eval={"games": 6, "fresh": False}
+    )
+    found = summarise(collect(synthetic.make(tmp_path, config, turns=False)))
+    assert found.points[found.points["method"] == "sft"]["round"].tolist() == [0]
+    assert "not rounds along a line" not in grid(found, "curve").caption
+    assert not [patch for patch in module._curves(found).axes[0].patches if isinstance(patch, StepPatch)]
+
+
 def test_spending_counts_accelerators_judges_and_the_audit_apart(summary):
     rows = grid(summary, "spending").rows
     assert rows["flat_grpo"]["judge_in"].value == 5000
@@ -280,14 +317,53 @@ def test_every_table_of_fidelity_says_how_many_turns_rollouts_and_groups_it_rest
         "SELECT count(*) AS n FROM (SELECT DISTINCT seed, rollout_id FROM branches WHERE policy = 'flat_grpo')", folder
     )
     rollouts = branches.column("n")[0].as_py()
-    rows = nonempty(row for name, row in last.rows.items() if name != diagnostics.CEILING)
-    assert {(row["n_turns"].value, row["n_rollouts"].value, row["n_groups"].value) for row in rows} == {
-        (120, rollouts, 24)
-    }
+    assert f"All rest on 120 turns of {rollouts} rollouts in 24 groups;" in last.caption
+    assert "n_turns" not in [column.key for column in last.columns]
     said = f"round 3 of flat_grpo: 120 turns of {rollouts} rollouts in 24 groups"
     assert said in by_round.caption
     judged = nonempty(grid(summary, "judged").rows.values())
     assert {"success_turns", "success_rollouts", "success_groups"} <= set(judged[0])
+
+
+def test_methods_that_rest_on_different_turns_have_them_in_columns_and_a_smaller_measure_says_so(folder):
+    results = collect(folder)
+    results.connection.execute("UPDATE fidelity SET turns = 9 WHERE method = 'turn_value'")
+    results.connection.execute("UPDATE fidelity SET turns = 3, groups = 2 WHERE measure = 'sign_agreement'")
+    found = diagnostics.fidelity(results, METHOD_NAMES)[0]
+    assert "All rest on" not in found.caption
+    assert [column.key for column in found.columns][-3:] == ["n_turns", "n_rollouts", "n_groups"]
+    seeds = len(results.experiment.seeds)
+    assert found.rows["turn_value"]["n_turns"].value == 9 * seeds
+    assert found.rows["turn_value"]["n_turns"].value < found.rows["flat_grpo"]["n_turns"].value
+    assert found.rows["flat_grpo"]["sign_agreement"].beside == f"{3 * seeds} turns, 2 groups"
+    assert found.rows["flat_grpo"]["rank_correlation"].beside == ""
+
+
+def test_a_dash_is_for_what_is_missing_and_never_for_what_does_not_apply(summary):
+    for found in nonempty(summary.grids):
+        for name, row in found.rows.items():
+            assert [column.key for column in found.columns if row.get(column.key) is None] == [], (found.name, name)
+    curve = grid(summary, "curve")
+    assert curve.rows["flat_grpo"]["round00"] == ""
+
+
+@pytest.mark.skipif(find() is None, reason="needs a browser (chromium)")
+def test_on_paper_no_column_is_cut_off_and_the_columns_meanings_are_unfolded(page):
+    with Browser(find()) as browser:
+        browser.look(width=718, media="print")  # A4, with a browser's margins
+        browser.open(page / "index.html")
+        browser.js("dispatchEvent(new Event('beforeprint'))")
+        places = "[...document.querySelectorAll('table')].map((one) => one.getBoundingClientRect().right)"
+        assert max(nonempty(browser.js(places))) <= 718
+        assert browser.js("[...document.querySelectorAll('.meanings')].every((one) => one.open)")
+        browser.js("dispatchEvent(new Event('afterprint'))")
+        assert not browser.js("[...document.querySelectorAll('.meanings')].some((one) => one.open)")
+
+
+def test_a_gradients_cosine_with_itself_is_no_finding(summary):
+    rows = grid(summary, "gradients_sft-t4k4T1.0_01").rows
+    assert rows["flat_grpo"]["cosine_flat"] == "itself"
+    assert isinstance(rows["turn_value"]["cosine_flat"], Number)
 
 
 @pytest.mark.parametrize(("groups", "shown"), [(7, False), (8, True)])

@@ -498,6 +498,20 @@ def test_names_in_pictures_are_in_a_colour_that_can_be_read(count):
         assert 1.05 / (light + 0.05) >= 4.5
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "said"),
+    [
+        (0.0002, 0.112, "points", "+0.02 to +11.2"),
+        (-0.112, -0.00003, "points", "-11.2 to -0.003"),
+        (-0.0002, 0.112, "points", "+0.0 to +11.2"),
+        (0.0, 0.112, "points", "+0.0 to +11.2"),
+        (0.004, 0.5, "correlation", "+0.004 to +0.50"),
+    ],
+)
+def test_an_interval_that_excludes_zero_does_not_end_in_a_rounded_zero(low, high, unit, said):
+    assert Number(0.1, unit, "", "", low, high).interval == said
+
+
 def test_no_two_methods_of_one_picture_look_the_same():
     names = ["flat_grpo", "oracle_progress", "random_credit", *(f"method_{number}" for number in range(4))]
     looks = figures.looks(names)
@@ -713,7 +727,7 @@ def test_environment_turns_of_a_run_are_its_rollouts_the_shared_ones_and_its_con
     assert {name: number.value for name, number in found.items()} == {"flat_grpo": 600, "vineppo": 3600}
     # Beside flat GRPO's later rounds they are an audit's, and no run's.
     assert cell(summary, "spending", "vineppo", "continuations").value == 3000
-    assert cell(summary, "spending", "flat_grpo", "continuations") is None
+    assert cell(summary, "spending", "flat_grpo", "continuations") == ""
     assert cell(summary, "spending", "audit", "continuations").value == 2000
 
 

@@ -10,12 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from tests.helpers import nonempty
 from tests.results import synthetic
+from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.views.pages.data import noise_of_largest
+from turncredit.views.pages.agreement import mean_ranks
+from turncredit.views.pages.data import noise_of_largest, read_book
 from turncredit.views.show import command, lines
 from turncredit.views.show.find import find
 from turncredit.views.show.read import RolloutCredit, RolloutTables
@@ -30,7 +33,23 @@ def test_without_a_rollout_all_are_listed(finished, capsys):
     turns = finished / "rollouts/flat_grpo/seed0/round02/turns.parquet"
     out = shown(capsys, turns.parent)
     for name in pq.read_table(turns)["rollout_id"].unique().to_pylist():
-        assert f"/{name} " in out
+        assert f" {name} " in out
+
+
+def test_a_terminal_lists_one_line_for_each_of_the_first_rollouts_and_says_how_to_list_the_others(
+    tmp_path, capsys, monkeypatch
+):
+    path, ids = tmp_path / "mine.parquet", [f"a-long-name-of-a-rollout#{number:03}" for number in range(300)]
+    keys = {"group_id": [name[:-2] for name in ids], "rollout_id": ids, "turn": [0] * 300}
+    more = {"success": [True] * 300, "score": [1.0] * 300, "goal": ["put a rather clean mug on the second shelf"] * 300}
+    pq.write_table(pa.table({**keys, **more}), path)
+    piped = shown(capsys, path)
+    assert [name for name in ids if f" {name} " not in piped] == []
+    monkeypatch.setattr(command, "console", lambda: Console(width=60, force_terminal=True, color_system=None))
+    out = shown(capsys, path)
+    assert [line.split()[0] for line in out.splitlines() if "#" in line][:-1] == ids[: lines.LISTED]
+    assert f"and 280 more; all of them: turncredit show {path} --results nowhere | cat" in out
+    assert "score" not in out
 
 
 def test_rollouts_with_ground_truth_are_listed_first_and_the_last_line_shows_one_of_them(audited, tmp_path, capsys):
@@ -40,12 +59,12 @@ def test_rollouts_with_ground_truth_are_listed_first_and_the_last_line_shows_one
     truth = truth.filter(pc.equal(truth["group_id"], last))
     tables.write(truth, place / "branches.parquet", "branches", synthetic.MADE_BY)
     lines = shown(capsys, "flat_grpo/seed0/round03", results=tmp_path).splitlines()
-    groups = [line.split("/")[0].strip() for line in lines if "#" in line and "turncredit" not in line]
+    groups = [line.split("#")[0].strip() for line in lines if "#" in line and "turncredit" not in line]
     assert groups[0] == last
     assert groups != sorted(groups)
     assert groups == sorted(groups, key=lambda group: group != last)
     assert re.fullmatch(
-        rf"One of them, turn by turn: turncredit show flat_grpo/seed0/round03 '{last}/{last}#\d' --results {tmp_path}",
+        rf"One of them, turn by turn: turncredit show flat_grpo/seed0/round03 '{last}#\d' --results {tmp_path}",
         lines[-1],
     )
 
@@ -260,7 +279,7 @@ def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, c
     # The run's own credit comes first, and only once.
     assert out.count("  flat_grpo  ") == len(mine)
     assert "turn_value" in out
-    assert "rule-role: D (it moved)" in out
+    assert "rule-role: decisive (it moved)" in out
     assert "Rank correlation with A*" in out
 
 
@@ -303,7 +322,7 @@ def test_the_list_says_which_rollouts_have_truth(audited, capsys):
     assert ["rollout", "turns", "branched"] in [line.split()[:3] for line in lines]
     for name in nonempty({row["rollout_id"] for row in truth}):
         count = sum(row["rollout_id"] == name for row in truth)
-        assert next(line for line in lines if f"/{name} " in line).split()[2] == str(count)
+        assert next(line for line in lines if f" {name} " in line).split()[2] == str(count)
 
 
 def test_a_star_that_noise_explains_says_so(audited, capsys):
@@ -334,6 +353,7 @@ def test_one_turn_in_full_has_its_truth(audited, capsys):
         ([1.0, 2.0, 3.0], [5.0, 5.0, 5.0], "over 3 turns of this rollout alone: mine +0.00"),
         ([0.2, 0.2, 0.2], [0.1, 0.2, 5.0], ""),
         ([1.0, 2.0], [0.1, 0.2], ""),
+        ([0.5, 0.0, 0.0, 0.1], [0.1, 0.2, 5.0, 0.0], "only 2 have an A* other than 0: too few to rank methods by."),
         ([], [], ""),
     ],
 )
@@ -345,10 +365,27 @@ def test_the_rank_correlation_of_a_rollout_is_spearmans_where_there_is_an_order_
     assert bool(line) == bool(said)
 
 
+def test_a_rank_correlation_stands_before_the_mean_over_all_rollouts_and_references_come_last(audited, capsys):
+    place = audited / "rollouts/flat_grpo/seed0/round03"
+    out = shown(capsys, place, "train-3-0#0")
+    line = next(line for line in out.splitlines() if "Rank correlation" in line)
+    credits = {path.stem: path for path in place.glob("credits/*.parquet")}
+    book = read_book(turns=place / "turns.parquet", credits=credits, branches=place / "branches.parquet")
+    ranked = max(int(found.scored_R.sum()) for found in book.correlations.values())
+    assert f"of this rollout alone (and over {ranked} rollouts): " in line
+    found = dict(re.findall(r"(\w+)(?: \(\w+\))? [+-][\d.]+ \(([+-][\d.]+)\)", line.partition("): ")[2]))
+    for name, mean in nonempty(mean_ranks(book).items()):
+        assert float(found[name]) == pytest.approx(mean, abs=0.005)
+    kinds = [name in NOT_COMPARED for name in found]
+    assert kinds == sorted(kinds)
+    assert set(kinds) == {True, False}
+    assert "random_credit (noise) " in line
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ({"role": "D", "score": None, "evidence": "took it", "reason": None}, "D (took it)"),
+        ({"role": "D", "score": None, "evidence": "took it", "reason": None}, "decisive (took it)"),
         ({"role": None, "score": 0.5, "evidence": None, "reason": None}, "score 0.5"),
         ({"role": None, "score": -1.0, "evidence": "back", "reason": None}, "score -1 (back)"),
         ({"role": None, "score": float("nan"), "evidence": None, "reason": "no JSON"}, "no label (no JSON)"),

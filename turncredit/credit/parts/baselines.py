@@ -17,6 +17,8 @@ BASELINE = "flat_grpo"
 RANDOM = "random_credit"
 
 BASELINE_AND_REFERENCES = (BASELINE, RANDOM, ORACLE)
+#: What these are in a word: no comparison of methods names one of them as the best or the worst.
+NOT_COMPARED = {BASELINE: "baseline", RANDOM: "noise", ORACLE: "reference", TRUTH: "reference"}
 
 
 def privileged_reference(methods: Collection[str]) -> str:

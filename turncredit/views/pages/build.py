@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from turncredit.credit import METHODS, Method
-from turncredit.credit.parts.baselines import BASELINE_AND_REFERENCES
+from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data.files import write_text
 from turncredit.stats.rank_correlation import FEWEST
 from turncredit.views.pages import draw
@@ -21,7 +21,7 @@ from turncredit.views.pages.cells import rank_cell
 from turncredit.views.pages.choose import choose
 from turncredit.views.pages.choose import pairs as chosen_pairs
 from turncredit.views.pages.data import Book
-from turncredit.views.pages.formats import number, one_line, plain
+from turncredit.views.pages.formats import joined, number, one_line, plain
 from turncredit.views.pages.frame import ON_ITS_OWN, Frame, render
 from turncredit.views.pages.method_details import PROBES, gate_words, model_strips, walk
 from turncredit.views.pages.strips import brackets, course, lanes, walk_view
@@ -70,7 +70,9 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
     """
     chosen = choose(book, count)
     apart_R = disagreement_R(book)
-    chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
+    nonzero_R, clear_R = _known_R(book)
+    # The first page that a reader opens is one from which something can be read.
+    chosen.sort(key=lambda r: (nonzero_R[r] < FEWEST, clear_R[r] == 0, -apart_R[r], book.ids_R[r]))
     pages = gather(book, chosen, methods, first=first)
     texts = {"index.html": render_index(pages, chosen, title)}
     kinds: list[tuple[Mapping[Any, str], Callable[[Pages, Any, Links], str]]] = [
@@ -159,6 +161,7 @@ def render_rollout(pages: Pages, rollout: int, links: Links, *, template: str = 
         head=_head(book, rollout),
         verdict=verdict(book, rollout),
         lanes=lanes(book, rollout, pages.order, len(rows)),
+        measured=len(book.branched(rollout)) > 0,
         brackets=brackets(book, rollout),
         subgoals={subgoal.last: subgoal for subgoal in subgoals(book, rollout)},
         course=course(book, rollout, len(rows)),
@@ -258,7 +261,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
             }
         )
     varied = {name for name, ranked in book.correlations.items() if ranked.varies_R.any()}
-    compared = [name for name in pages.order if name not in BASELINE_AND_REFERENCES and name in varied]
+    compared = [name for name in pages.order if name not in NOT_COMPARED and name in varied]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
         f"{100 * book.success_R.mean():.0f}% {book.success_words}",
@@ -275,20 +278,38 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
         rows=rows,
         means=means,
         ranked=max((int(ranked.scored_R.sum()) for ranked in book.correlations.values()), default=0),
-        best=_best(pages, compared),
+        best=_best(pages, compared, [name for name in pages.order if name in NOT_COMPARED and name in varied]),
         stop_word="rollout",
     )
 
 
-def _best(pages: Pages, compared: Sequence[str]) -> str:
-    """The first of these methods, in the order of their agreement with A*; empty if that says nothing.
+def _known_R(book: Book) -> tuple[np.ndarray, np.ndarray]:
+    """For each rollout, how many turns have an A* other than 0, and of how many its sign is known."""
+    truth, sums = book.truth, book.turns.sum_R
+    zero_R = np.zeros(book.turns.rollouts)
+    return (zero_R, zero_R) if truth is None else (sums(truth.nonzero_N), sums(truth.clear_N))
 
-    They are methods whose credit varies within rollouts: to agree better than credit that is the same on every turn, or
-    less badly than another, is no agreement.
+
+def _best(pages: Pages, compared: Sequence[str], references: Sequence[str]) -> str:
+    """Which of these methods agrees best with A*, beside the references; empty if that says nothing.
+
+    All are in the order of their agreement, and have credit that varies within rollouts: to agree better than credit
+    that is the same on every turn, or less badly than another, is no agreement.
     """
-    if len(compared) < 2 or not pages.ranks[compared[0]] > 0:
+    beside = [f"{name} ({NOT_COMPARED[name]}) {number(pages.ranks[name])}" for name in references]
+    if not compared or (len(compared) == 1 and not beside) or not np.isfinite(pages.ranks[compared[0]]):
         return ""
-    return f"{compared[0]} (mean {number(pages.ranks[compared[0]])})"
+    rank = number(pages.ranks[compared[0]])
+    if len(compared) == 1:
+        said = f"the rank correlation of {compared[0]} with A* is {rank}"
+    elif pages.ranks[compared[0]] > 0:
+        said = (
+            "apart from references, noise and methods whose credit is the same on every turn, the credit of "
+            f"{compared[0]} (mean {rank}) agrees best with A*"
+        )
+    else:
+        return ""
+    return f"Over all rollouts with ground truth, {said}" + (f"; for comparison {joined(beside)}." if beside else ".")
 
 
 def _render(template: str, pages: Pages, **values: Any) -> str:

@@ -22,7 +22,7 @@ from turncredit.data.credits import by_method, credit_of
 from turncredit.data.tables import KEYS
 from turncredit.data.turns import SideTable, Turns
 from turncredit.errors import UserError
-from turncredit.stats.rank_correlation import Ranked, rounded, within
+from turncredit.stats.rank_correlation import FEWEST, Ranked, rounded, within
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
 #: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
@@ -43,6 +43,17 @@ def noise_of_largest(se: float, count: int) -> float:
     Bonferroni: 1.96 standard errors for one turn, 2.99 for eighteen.
     """
     return se * NormalDist().inv_cdf(1 - 0.025 / count)
+
+
+def too_few_to_rank(branched: int, nonzero: int) -> str:
+    """That hardly any A* of a rollout differs from 0, so that a rank correlation would be chance; else empty.
+
+    Of fewer than `FEWEST` branched turns there is nothing to say.
+    """
+    if branched < FEWEST or nonzero >= FEWEST:
+        return ""
+    have = f"only {nonzero} {'has' if nonzero == 1 else 'have'}" if nonzero else "none has"
+    return f"Of its {branched} branched turns {have} an A* other than 0: too few to rank methods by."
 
 
 def extremes(true: Mapping[int, float]) -> dict[int, str]:
@@ -108,11 +119,17 @@ class Truth:
         return np.isfinite(self.advantage_N)
 
     @cached_property
+    def nonzero_N(self) -> np.ndarray:
+        """Which branched turns have an estimate of A* other than 0, up to rounding."""
+        nonzero_N = self.branched_N.copy()
+        nonzero_N[nonzero_N] = rounded(self.advantage_N[nonzero_N]) != 0
+        return nonzero_N
+
+    @cached_property
     def clear_N(self) -> np.ndarray:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
-        clear_N = self.branched_N.copy()
-        true, se = self.advantage_N[clear_N], self.se_N[clear_N]
-        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (rounded(true) != 0)
+        clear_N = self.nonzero_N.copy()
+        clear_N[clear_N] = np.abs(self.advantage_N[clear_N]) > CLEAR * self.se_N[clear_N]
         return clear_N
 
     def of(self, name: str, row: int) -> float:

@@ -19,15 +19,15 @@ CELL = 26  # side of a square of a heatmap, with its gap (style.css: 25)
 def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None = None, label: str = "") -> Markup:
     """Bars up for positive and down for negative numbers, one for each turn; `scale` is a full bar.
 
-    With `se_T` a line shows 1.96 standard errors to both sides. A turn without a number has no bar and no zero mark.
+    With `se_T` a line shows 1.96 standard errors to both sides. A turn without a number is a gap in all of it.
     `width` is the number of turns for which the figure has room.
     """
-    up, down, none, lines = [], [], [], []
+    up, down, none, lines, zero = [], [], [], [], []
     for turn, x in enumerate(x_T.tolist()):
         left = turn * UNIT + 1
         if not np.isfinite(x):
-            none.append(f"M{left + 3} {HALF}h2")
             continue
+        zero.append(f"M{turn * UNIT} {HALF}h{UNIT}")
         height = round(share(x, scale) * (HALF - 0.5), 1)
         if x > 0:
             up.append(f"M{left} {HALF}v{-max(height, 0.6)}h8V{HALF}z")
@@ -38,10 +38,9 @@ def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None 
         if se_T is not None:
             ends = [HALF - float(np.clip((x + k * se_T[turn]) / scale, -1, 1)) * (HALF - 0.5) for k in (-CLEAR, CLEAR)]
             lines.append(f"M{left + 4} {ends[0]:.1f}V{ends[1]:.1f}")
-    parts = [
-        f'<path class="zero" d="M0 {HALF}H{len(x_T) * UNIT}"/>',
-        *(_path(*one) for one in (("p", up), ("n", down), ("o", none), ("e", lines))),
-    ]
+    if len(zero) == len(x_T):
+        zero = [f"M0 {HALF}H{len(x_T) * UNIT}"]
+    parts = [_path(*one) for one in (("zero", zero), ("p", up), ("n", down), ("o", none), ("e", lines))]
     return _picture("strip", label, width, 2 * HALF, parts)
 
 

@@ -31,12 +31,15 @@ class Lane:
 
 
 def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
-    """A*'s strip, if there is one, then every method's."""
+    """A*'s strip, if there is one, then every method's. Where no turn was branched, that is said in its place."""
     rows, truth, out = book.rows(rollout), book.truth, []
+    measured = len(book.branched(rollout)) > 0
     if truth is not None:
         how = "how much each turn mattered, by branching; lines are 1.96 standard errors"
         drawn = {"width": width, "se_T": truth.se_N[rows], "label": "A* of each turn"}
-        out.append(Lane("A*, the truth", "truth", how, draw.strip(truth.advantage_N[rows], truth.scale, **drawn)))
+        strip = draw.strip(truth.advantage_N[rows], truth.scale, **drawn)
+        missing = Markup('<span class="muted">not measured: no turn of this rollout was branched</span>')
+        out.append(Lane("A*, the truth", "truth", how, strip if measured else missing))
     for column, method in enumerate(order):
         credit, score = book.credits[method], agreement(book, method, rollout)
         label = f"credit of each turn by {method}"
@@ -47,7 +50,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
                 f"c{column}",
                 f"{method}: full bar {plain(credit.scale, 3)}",
                 Markup(f'<div class="c{column}">') + strip + Markup("</div>"),
-                score=rank_text(score) if truth else "",
+                score=rank_text(score) if measured else "",
                 signs=f"{score.right} of {score.clear}" if score.clear else "",
             )
         )

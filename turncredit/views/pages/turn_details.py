@@ -135,14 +135,14 @@ def _penalties(book: Book, row: int) -> list[tuple[str, str]]:
 
 
 def _facts(book: Book, row: int) -> list[str]:
-    """Reward, progress, the planner's distance and tokens, if informative."""
+    """Reward, progress, the exact distance to the goal and tokens, if informative."""
     facts = []
     if reward := book.cell("reward", row):
         facts.append(f"reward {plain(reward, 2)}")
     before, after = book.cell("distance_before", row), book.cell("distance", row)
     if after is not None:
-        moved = f"{_steps(before)} to {_steps(after)}" if before is not None and before != after else _steps(after)
-        facts.append(f"planner: {moved} left" if after >= 0 else f"planner: {moved}")
+        moved = f"{_steps(before)} → {_steps(after)}" if before is not None and before != after else _steps(after)
+        facts.append(f"shortest plan: {moved}" + f" action{'s' * (after != 1)}" * (after >= 0))
     before, after = book.cell("progress_before", row), book.cell("progress", row)
     if after is not None and before is not None and before != after:
         facts.append(f"progress {before:.2g} to {after:.2g}")

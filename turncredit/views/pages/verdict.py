@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from turncredit.views.pages.agreement import agreement
-from turncredit.views.pages.data import Book, noise_of_largest
+from turncredit.credit.parts.baselines import NOT_COMPARED
+from turncredit.views.pages.agreement import agreement, mean_ranks
+from turncredit.views.pages.data import Book, noise_of_largest, too_few_to_rank
 from turncredit.views.pages.formats import decimals_for, joined, level, number, one_line, plain
 
 
@@ -45,7 +46,7 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
     count = len(book.branched(rollout))
     doubt = f", within the noise of the largest of {count} turns" if abs(value) <= noise_of_largest(se, count) else ""
     text = Markup(
-        '<b class="{}">★ Most {}</b> was <a href="#t{}">turn {}</a>, <code>{}</code>:{} (A* {} ± {}{}).'
+        '<b class="{}">★ Most {}</b> was <a href="#t{}">turn {}</a>, <code>{}</code>:{} (A* {} ± {} s.e.{}).'
     ).format(
         "good" if sign > 0 else "bad",
         word,
@@ -57,31 +58,56 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
         plain(se, places),
         doubt,
     )
-    right = sum(bool(credit.sign_N[row] == sign) for credit in book.credits.values())
-    saw = _who_saw(book, rollout, row, sign)
-    does = "credit" if sign > 0 else "blame"
-    most = f"{joined(saw)} {does}{'s' if len(saw) == 1 else ''} it most" if saw else f"none {does}s it most"
-    return text + f" {right} of {len(book.credits)} methods {does} it; {most}."
+    return text + " " + _who_saw(book, rollout, row, sign)
 
 
-def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
-    """The methods that credit (or blame) this turn more than any other of the rollout, and not most turns alike."""
+def _who_saw(book: Book, rollout: int, row: int, sign: int) -> str:
+    """How many methods credit (or blame) this turn, and whose largest credit of the rollout it has.
+
+    Credit that is the same on every turn of the rollout says nothing of this one. It is counted apart.
+    """
     rows = book.rows(rollout)
-    methods = []
+    right, alike, largest = 0, 0, []
     for method, credit in book.credits.items():
         size = credit.rounded_N[rows] * sign
         mine = credit.rounded_N[row] * sign
+        if len(rows) > 1 and size.max() == size.min():
+            alike += 1
+            continue
+        right += int(mine > 0)
         if mine > 0 and mine == size.max() and np.median(size) < mine:
-            methods.append(method)
-    return methods
+            others = int((size == mine).sum()) - 1
+            much = f" (which gives {others} other turn{'s' * (others > 1)} as much)" if others else ""
+            largest.append(method + much)
+    does = "credit" if sign > 0 else "blame"
+    count = len(book.credits) - alike
+    same = f" ({alike} more give{'s' * (alike == 1)} all turns the same)" if alike else ""
+    most = f"It has the largest {does} of {joined(largest)}" if largest else f"None gives it its largest {does}"
+    return f"{right} of {count} method{'s' * (count != 1)} {does}{'s' * (right == 1)} it{same}. {most}."
 
 
 def _ranked(book: Book, rollout: int) -> Markup | None:
-    ranks = [(agreement(book, method, rollout).rank, method) for method in book.credits]
-    ranks = sorted(((rank, method) for rank, method in ranks if np.isfinite(rank)), reverse=True)
-    if len(ranks) < 2:
+    """How the methods rank the turns here and over all rollouts, references and noise left out.
+
+    Where hardly any A* differs from 0 there is no order to find, and any number would be chance.
+    """
+    rows, truth = book.branched(rollout), book.truth
+    if truth is None:
         return None
+    if too_few := too_few_to_rank(len(rows), int(truth.nonzero_N[rows].sum())):
+        return Markup("{}").format(too_few)
+    ranks = [(agreement(book, method, rollout).rank, method) for method in book.credits if method not in NOT_COMPARED]
+    ranks = sorted(((rank, method) for rank, method in ranks if np.isfinite(rank)), reverse=True)
+    if not ranks:
+        return None
+    means, scored = mean_ranks(book), max(int(found.scored_R.sum()) for found in book.correlations.values())
+
+    def both(rank: float, method: str) -> str:
+        return f"here {number(rank)}" + (f", over {scored} rollouts {number(means[method])}" if scored > 1 else "")
+
     (top, best), (low, worst) = ranks[0], ranks[-1]
+    if len(ranks) == 1:
+        return Markup("Rank correlation of <b>{}</b> with A*: {}.").format(best, both(top, best))
     return Markup("Over its {} branched turns <b>{}</b> ranks most like A* ({}), <b>{}</b> least ({}).").format(
-        len(book.branched(rollout)), best, number(top), worst, number(low)
+        len(rows), best, both(top, best), worst, both(low, worst)
     )

@@ -115,8 +115,9 @@ def _add(grid: Grid, key: str, spent: Spent, results: Results, names: Sequence[s
 
 
 def _in_order(grid: Grid, names: Sequence[str]) -> Grid:
-    """The grid with its rows in order."""
-    grid.rows = {name: grid.rows[name] for name in (SHARED, AUDIT, *names) if name in grid.rows}
+    """The grid with its rows in order; a cell is empty where nothing was spent."""
+    nothing = {column.key: "" for column in grid.columns}
+    grid.rows = {name: {**nothing, **grid.rows[name]} for name in (SHARED, AUDIT, *names) if name in grid.rows}
     return grid
 
 

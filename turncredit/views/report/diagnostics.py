@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from turncredit.audit import leak_measures
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.audit.noise_ceiling import TOO_FEW, exceeded
+from turncredit.credit.parts.baselines import BASELINE, ORACLE
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.intervals import pooled
 from turncredit.views.collect import Results
@@ -27,9 +28,18 @@ FIDELITY = {
         "Spearman with A* within a rollout, averaged over rollouts",
         "correlation",
     ),
-    "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
-    "regression_auc": ("finds regressions", "within successes: AUC of low credit for harmful turns", "auc"),
-    "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns", "auc"),
+    "sign_agreement": (
+        "sign agreement",
+        "share of clear turns, those with |A*| above 1 standard error, whose credit has A*'s sign; zero counts half",
+        "share",
+    ),
+    "regression_auc": (
+        "finds regressions",
+        "within successes: AUC of low credit for harmful turns, whose A* is negative by more than 1 standard error and "
+        "5% of the range of returns",
+        "auc",
+    ),
+    "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns, defined alike", "auc"),
     "calibration": (
         "calibration",
         "rise of A* for one standard deviation of credit within rollouts, in units of return",
@@ -65,6 +75,8 @@ LEAKS = {
 #: The range of each measure, to which its interval is clipped.
 _CORRELATIONS = ("rank_correlation", "pooled_correlation", "rank_with_truth", "rank_with_full")
 _COSINES = ("cosine_flat", "cosine_oracle", "cosine_truth")
+#: method -> the cosine with its own gradient
+_WITH = {BASELINE: "cosine_flat", ORACLE: "cosine_oracle"}
 BOUNDS = {
     **dict.fromkeys((*_CORRELATIONS, *_COSINES), (-1.0, 1.0)),
     **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
@@ -126,11 +138,12 @@ def measure(turns: Audited, table: str, **keys: str) -> Number | None:
     _, low, high = _pooled(rows, keys["measure"])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
-    if groups < FEWEST_GROUPS:
+    few = f"{groups} group{'s' * (groups != 1)}" if groups < FEWEST_GROUPS else ""
+    if few:
         low = high = None
-        note += f"; no interval with {groups} group{'s' * (groups != 1)}"
+        note += f"; no interval with {few}"
     sql, unit = f"SELECT avg(value) FROM {table} WHERE {where}", _unit(table, keys["measure"])
-    return turns.number(sql, unit, rows["seed"], table, low=low, high=high, n=count, note=note)
+    return turns.number(sql, unit, rows["seed"], table, low=low, high=high, n=count, note=note, beside=few)
 
 
 def _pooled(rows: pd.DataFrame, measure: str) -> tuple[float, float | None, float | None]:
@@ -171,21 +184,47 @@ def _fidelity_round(turns: Audited, names: Sequence[str], *, closed: bool) -> Gr
             "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/audit.md). "
             "None is given where a method scores above it: there are too few turns to estimate it."
         ),
-        columns=[
-            *(Column(name, *FIDELITY[name][:2]) for name in shown),
-            *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
-        ],
+        columns=[Column(name, *FIDELITY[name][:2]) for name in shown],
         closed=closed,
     )
-    rows = {
-        method: {name: measure(turns, "fidelity", method=method, measure=name, subset="all") for name in shown}
-        for method in _present(names, here)
+    methods = _present(names, here)
+    samples = {method: _sample(turns, method=method) for method in methods}
+    if len({_counted(sample) for sample in samples.values()}) == 1:
+        grid.caption += (
+            f" All rest on {_counted(samples[methods[0]])}; a measure of fewer turns or groups says so in its cell."
+        )
+    else:
+        grid.columns += [Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()]
+    rows: dict[str, dict[str, Cell]] = {
+        method: {
+            name: _with_sample(measure(turns, "fidelity", method=method, measure=name, subset="all"), samples[method])
+            for name in shown
+        }
+        for method in methods
     }
+    if BASELINE in rows and "error_minus_flat" in shown:
+        rows[BASELINE]["error_minus_flat"] = ""
     ceiling = {name: _ceiling(turns, here, name, rows.values()) for name in shown if name in WITH_CEILING}
     if any(ceiling.values()):
-        grid.rows[CEILING] = {**dict.fromkeys((*shown, *(f"n_{name}" for name in SAMPLE)), ""), **ceiling}
-    grid.rows |= {method: {**measures, **_sample(turns, method=method)} for method, measures in rows.items()}
+        grid.rows[CEILING] = {**dict.fromkeys((column.key for column in grid.columns), ""), **ceiling}
+    own = {method: samples[method] if len(grid.columns) > len(shown) else {} for method in methods}
+    grid.rows |= {method: {**measures, **own[method]} for method, measures in rows.items()}
     return grid
+
+
+def _with_sample(cell: Number | None, sample: Mapping[str, Number]) -> Number | None:
+    """A measure with its number of turns beside it, if it is of fewer than the method's other measures."""
+    if cell is None or cell.n is None or "n_turns" not in sample or cell.n >= sample["n_turns"].value:
+        return cell
+    turns = f"{cell.n} turn{'s' * (cell.n != 1)}"
+    return replace(cell, beside=f"{turns}, {cell.beside}" if cell.beside else turns)
+
+
+def _counted(sample: Mapping[str, Number]) -> str:
+    """`132 turns of 8 rollouts in 8 groups`, as far as a sample has these."""
+    n = {name: f"{sample[f'n_{name}'].value:.0f} {name}" for name in SAMPLE if f"n_{name}" in sample}
+    of = f" of {n['rollouts']}" if "rollouts" in n else ""
+    return f"{n['turns']}{of} in {n['groups']}" if n else "no turns"
 
 
 #: what a fidelity rests on -> its meaning
@@ -219,21 +258,18 @@ def resting_on(rounds: Sequence[Audited]) -> str:
     """How much ground truth there is for these turns, in words: turns, rollouts and groups."""
     parts = []
     for turns in rounds if rounds and "fidelity" in rounds[0].results.analysis else ():
-        sample = _sample(turns)
-        n = {name: f"{sample[f'n_{name}'].value:.0f} {name}" for name in SAMPLE if f"n_{name}" in sample}
-        of = f" of {n['rollouts']}" if "rollouts" in n else ""
-        parts.append(f"round {turns.round} of {sampler(turns.policy)}: {n['turns']}{of} in {n['groups']}")
+        parts.append(f"round {turns.round} of {sampler(turns.policy)}: {_counted(_sample(turns))}")
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 
-def _ceiling(turns: Audited, here: pd.DataFrame, name: str, scores: Iterable[Mapping[str, Number | None]]) -> Cell:
+def _ceiling(turns: Audited, here: pd.DataFrame, name: str, scores: Iterable[Mapping[str, Cell]]) -> Cell:
     """The ceiling, which is shared by methods that are scored on the same turns; in words where one exceeds it."""
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
     sql = f"SELECT avg(ceiling) FROM fidelity WHERE {turns.where(measure=name, subset='all')}"
     number = turns.number(sql, FIDELITY[name][2], rows["seed"])
-    found = [score.value for of_method in scores if (score := of_method[name]) is not None]
+    found = [score.value for of_method in scores if isinstance(score := of_method[name], Number)]
     return TOO_FEW if exceeded(number.value, found) else number
 
 
@@ -274,7 +310,11 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             closed=bool(grids),
         )
         for method in _present(names, here):
-            grid.rows[method] = {name: measure(turns, "gradients", method=method, measure=name) for name in shown}
+            own = _WITH.get(method)
+            grid.rows[method] = {
+                name: "itself" if name == own else measure(turns, "gradients", method=method, measure=name)
+                for name in shown
+            }
         grids.append(grid)
     return grids
 
@@ -457,5 +497,6 @@ def invariants(results: Results) -> list[Grid]:
             "failed": str(failed),
             "things": str(len(spent)),
             "worst": "",
+            "measured": "",
         }
     return [grid]

@@ -69,25 +69,30 @@ def learning_curves(
     methods: Sequence[str],
     ylabel: str,
     title: str | None = None,
+    levels: pd.DataFrame | None = None,
 ) -> Figure:
     """Success by round with its bands, one line per method; thin lines are single seeds.
 
     `curves` has method, round, success, low, high; `seeds` method, seed, round, success; `baseline` success, low, high
-    of the SFT policy: the point at round 0 where all lines begin, and a level band. More than seven methods get a panel
-    each, with flat GRPO in all of them.
+    of the SFT policy: the point at round 0 where all lines begin, and a level band. Where each round has its own games,
+    `levels` has round, success, low, high of the SFT policy on these, drawn as steps in place of the level. More than
+    seven methods get a panel each, with flat GRPO in all of them.
     """
+    levels = None if levels is None or levels.empty else levels.sort_values("round")
     with matplotlib.rc_context(STYLE):
         figure, panels = _panels(methods, 4.5)
         style, single = looks(methods), len(panels) == 1
-        top = _top(curves, seeds, baseline)
+        top = _top(curves, seeds, baseline, levels)
         for ax, group in panels:
             first = int(curves["round"].min()) if baseline is None else 0
             _axes_frame(ax, top, curves["round"], first, ylabel if single else None, ticks=12 if single else 5)
-            _baseline(ax, baseline)
+            _baseline(ax, baseline, levels)
             start = None if baseline is None else float(baseline["success"])
             ends = [_curve(ax, curves, seeds, method, style[method], start, small=not single) for method in group]
             if single:
-                level = [] if baseline is None else [("SFT policy", baseline["success"], Look(MUTED, "o", "-"))]
+                height = None if baseline is None else baseline["success"]
+                height = height if levels is None else float(levels["success"].iloc[-1])
+                level = [] if height is None else [("SFT policy", height, Look(MUTED, "o", "-"))]
                 _end_labels(figure, ax, [*level, *(end for end in ends if end is not None)], top)
             else:
                 ax.set_title(group[-1], fontsize=9.5, loc="left")
@@ -176,10 +181,15 @@ def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, m
         return figure
 
 
-def _top(curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float] | None) -> float:
+def _top(
+    curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float] | None, levels: pd.DataFrame | None
+) -> float:
     """The upper end of the axis: the next tenth above everything that is drawn."""
     highest = max(
-        [curves["high"].max(), seeds["success"].max() if len(seeds) else 0, baseline["high"] if baseline else 0]
+        curves["high"].max(),
+        seeds["success"].max() if len(seeds) else 0,
+        baseline["high"] if baseline else 0,
+        0 if levels is None else levels["high"].max(),
     )
     return float(min(1.0, np.ceil(highest * 10 + 0.2) / 10))
 
@@ -196,11 +206,18 @@ def _axes_frame(ax: Axes, top: float, rounds: pd.Series, first: int, ylabel: str
         ax.set_title(ylabel, loc="left", fontsize=10.5, color=MUTED)
 
 
-def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
+def _baseline(ax: Axes, baseline: Mapping[str, float] | None, levels: pd.DataFrame | None) -> None:
+    """The SFT policy: its point at round 0, and its level in every round, or over all where it has one alone."""
+    if levels is not None:
+        round_ = levels["round"].to_numpy(dtype=np.float64)
+        edges = np.concatenate([[round_[0] - 0.5], (round_[1:] + round_[:-1]) / 2, [ax.get_xlim()[1]]])
+        ax.stairs(levels["high"], edges, baseline=levels["low"].to_numpy(), fill=True, color=MUTED, alpha=0.16, lw=0)
+        ax.stairs(levels["success"], edges, baseline=None, color=MUTED, linewidth=1.4)
     if baseline is None:
         return
-    ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
-    ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
+    if levels is None:
+        ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
+        ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
     ax.plot([0, 0], [baseline["low"], baseline["high"]], color=MUTED, linewidth=1.6)
     ax.plot([0], [baseline["success"]], marker="o", markersize=5, color=MUTED)
 

@@ -31,7 +31,8 @@ _FORMATS = {
 @dataclass(frozen=True)
 class Number:
     """One number of the report. `unit`: share, points (of success, a difference), number,
-    count, seconds, correlation, signed, auc, or small (three digits, whatever its size)."""
+    count, seconds, correlation, signed, auc, or small (three digits, whatever its size). `beside`: what its cell says
+    of its sample."""
 
     value: float
     unit: str
@@ -41,6 +42,7 @@ class Number:
     high: float | None = None
     n: int | None = None
     note: str = ""
+    beside: str = ""
 
     @property
     def text(self) -> str:
@@ -58,7 +60,8 @@ class Number:
         if self.low is None or self.high is None or np.isnan(self.low) or np.isnan(self.high):
             return ""
         _, form, scale = _FORMATS[self.unit]
-        return f"{form.format(scale * self.low)} to {form.format(scale * self.high)}"
+        low, high = scale * self.low, scale * self.high
+        return f"{_end(low, form, low * high > 0)} to {_end(high, form, low * high > 0)}"
 
     @property
     def with_interval(self) -> str:
@@ -71,6 +74,15 @@ class Number:
         if self.unit not in ("points", "correlation") or self.low is None or self.high is None:
             return ""
         return "up" if self.low > 0 else "down" if self.high < 0 else ""
+
+
+def _end(value: float, form: str, excludes_zero: bool) -> str:
+    """The end of an interval; with more digits where it would be written as the zero that the interval excludes."""
+    text, digits = form.format(value), int(form[form.index(".") + 1])
+    for more in (1, 2):
+        if excludes_zero and not float(text.replace(",", "")):
+            text = form.replace(f".{digits}f", f".{digits + more}f").format(value)
+    return text
 
 
 def computed(results: Results, sql: str, unit: str, path: str, **more: Any) -> Number:

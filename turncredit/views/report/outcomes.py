@@ -170,12 +170,22 @@ def estimated(found: Sourced, unit: str) -> Number:
     return Number(estimate.value, unit, found.sql, found.files, low, high, estimate.rollouts, note)
 
 
+def own_games(results: Results) -> str:
+    """How to read success by round where every round has its own games; empty where all have the same."""
+    if not results.experiment.eval.fresh:
+        return ""
+    return " Each round has its own games: compare methods within a round, not rounds along a line."
+
+
 def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
     """The learning curves as numbers: success after each evaluated round; round 0 is the SFT policy."""
     grid = Grid(
         name="curve",
         title="The curves in numbers",
-        caption="Success on held-out games after each round; round 0 is the SFT policy, over all rounds' games.",
+        caption=(
+            "Success on held-out games after each round; round 0 is the SFT policy, over all rounds' games."
+            f"{own_games(results)}"
+        ),
         columns=[
             Column(f"round{round_:02d}", str(round_), f"after round {round_}")
             for round_ in [0, *results.experiment.eval_rounds()]
@@ -183,6 +193,10 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
         closed=True,
     )
     for method in names:
+        # Round 0 is the SFT policy's, which has one level in all rounds where these have the same games.
+        whole = is_start(method) and not results.experiment.eval.fresh
+        apart = [column.key for column in grid.columns if column.key != "round00"] if whole else []
+        never: dict[str, Cell] = dict.fromkeys(apart if is_start(method) else ["round00"], "")
         cells: dict[str, Cell] = {}
         for point in points[points["method"] == method].itertuples():
             low, high = (None if np.isnan(end) else end for end in (point.low, point.high))
@@ -191,21 +205,22 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
                 point.success, "share", point.sql, point.files, low, high, point.rollouts, note
             )
         if cells:
-            grid.rows[method] = cells
+            grid.rows[method] = never | cells
     return grid
 
 
 def curve_points(results: Results) -> pd.DataFrame:
     """The learning curves: method, round, success, low, high, rollouts, covers, sql, files; an SFT policy is a point at
-    round 0, over all rounds' games.
+    round 0, over all rounds' games, and one in every round that has games of its own (`eval.fresh`).
 
     Intervals are those of the final table, over seeds and games; if only one seed has reached a round, over games.
     """
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    points = []
+    points, fresh = [], results.experiment.eval.fresh
     for method, evals in primary.groupby("method"):
         rounds = sorted(set(evals["round"]))
-        for at, pooled in {0: rounds}.items() if is_start(method) else ((round_, [round_]) for round_ in rounds):
+        each = {round_: [round_] for round_ in rounds}
+        for at, pooled in {0: rounds, **(each if fresh else {})}.items() if is_start(method) else each.items():
             seeds = None if is_start(method) else sorted(set(evals[evals["round"] == at]["seed"]))
             found = mean_success(results, str(method), pooled, seeds=seeds)
             assert found is not None  # these rounds have evaluations

@@ -17,7 +17,7 @@ from rich.table import Table
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout
 from turncredit.config.warm_starts import is_start
-from turncredit.credit.parts.baselines import BASELINE
+from turncredit.credit.parts.baselines import BASELINE, NOT_COMPARED
 from turncredit.data import provenance, tables
 from turncredit.data.files import new_file, write_text
 from turncredit.stats import intervals
@@ -28,6 +28,7 @@ from turncredit.views.report.contexts import READ, context_curves
 from turncredit.views.report.diagnostics import CEILING
 from turncredit.views.report.grid import Grid, Number, summary_table
 from turncredit.views.report.ordering import GROUPS
+from turncredit.views.report.outcomes import own_games
 from turncredit.views.report.roles import role_shares, write_page
 from turncredit.views.report.selection import sampler
 from turncredit.views.report.summary import Summary, summarise
@@ -91,9 +92,10 @@ def links(results: Results, out: Path) -> list[tuple[str, str]]:
 
 def _bands(results: Results) -> str:
     """The meaning of bands and lines, for the figure without the page's caption."""
+    own = "; each round has its own games" if results.experiment.eval.fresh else ""
     if results.runs["seed"].nunique() > 1:
-        return "bands: 95%, over seeds and games; thin lines: single seeds"
-    return "bands: 95%, over games (one seed)"
+        return f"bands: 95%, over seeds and games; thin lines: single seeds{own}"
+    return f"bands: 95%, over games (one seed){own}"
 
 
 def _is_start(rows: pd.DataFrame) -> pd.Series:
@@ -105,12 +107,12 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
     """Held-out success by round."""
     results, points = summary.results, summary.points
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    of_start = _is_start(points)
-    base, trained = points[of_start], points[~of_start]
+    of_start, at_zero = _is_start(points), points["round"] == 0
+    base, levels, trained = points[of_start & at_zero], points[of_start & ~at_zero], points[~of_start]
     if len(base) > 1 and len(trained):  # several agents: no level for all, but every line begins with its own
         starts = {method: results.experiment.start_of(method) for method in trained["method"].unique()}
         begun = [base[base["method"] == start].assign(method=method) for method, start in starts.items()]
-        trained, base = pd.concat([*begun, trained], ignore_index=True), base.iloc[:0]
+        trained, base, levels = pd.concat([*begun, trained], ignore_index=True), base.iloc[:0], None
     return figures.learning_curves(
         base if trained.empty else trained,
         intervals.rates(primary[~_is_start(primary)], ["method", "seed", "round"]),
@@ -118,6 +120,7 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
         methods=[method for method in results.methods if method in set(points["method"])],
         ylabel=ylabel,
         title=title,
+        levels=None if trained.empty else levels,
     )
 
 
@@ -230,6 +233,8 @@ def render(
         experiment=summary.results.experiment,
         configuration=redacted(summary.results.experiment.model_dump(mode="json")),
         facts=_facts(summary.results),
+        own_games=own_games(summary.results),
+        agreement=agreement_line(summary),
         pictures=pictures,
         panels=BASELINE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
@@ -283,11 +288,16 @@ def agreement_line(summary: Summary) -> str:
     for grid in summary.sections["fidelity"][:1]:
         ranks, ceiling = rank_correlations(grid)
         if ranks:
-            named = [f"{name} {_plain(cell)}" for name, cell in ranks[:NAMED]]
+            named = [f"{name}{_kind(name)} {_plain(cell)}" for name, cell in ranks[:NAMED]]
             more = [f"and {len(ranks) - NAMED} more methods"] if len(ranks) > NAMED else []
             top = f"; noise ceiling {ceiling.text}" if ceiling is not None else ""
             return f"{grid.title}, rank correlation with A*: {', '.join([*named, *more])}{top}."
     return ""
+
+
+def _kind(method: str) -> str:
+    """` (noise)` or ` (reference)` for those that are no methods to compare."""
+    return f" ({NOT_COMPARED[method]})" if method in NOT_COMPARED and method != BASELINE else ""
 
 
 def final_table(summary: Summary) -> Table:

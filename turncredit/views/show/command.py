@@ -36,14 +36,20 @@ def run(
     screen = console()
     if rollout is None:
         ids = lines.listed(turns, truth)
-        example = _example(what, "/".join(ids[0]) if ids else "GROUP/ROLLOUT", results)
+        names = lines.names_of(ids)
+        example = _example(what, names[ids[0]] if ids else "GROUP/ROLLOUT", results)
         given = "--components" if components else "--credits" if credit_files else None
         if given is not None:
             raise UserError(
                 f"{given} is about the credit of one rollout; add its name, as in {example} "
                 f"(without {given}, all are listed)"
             )
-        screen.print(lines.rollout_list(turns, truth, str(files.turns)))
+        first = lines.first_of(ids, truth) if screen.is_terminal else ids
+        screen.print(lines.rollout_list(turns, truth, str(files.turns), first, names))
+        if more := len(ids) - len(first):
+            screen.print(
+                visible(f"and {more} more; all of them: {_example(what, None, results)} | cat"), soft_wrap=True
+            )
         screen.print(visible(f"One of them, turn by turn: {example}"), soft_wrap=True)
         return
     rows = pick(turns, rollout, files.turns)
@@ -59,7 +65,7 @@ def run(
         screen.print(line)
 
 
-def _example(what: str, rollout: str, results: Path) -> str:
-    """The command that shows a rollout of those that are listed."""
+def _example(what: str, rollout: str | None, results: Path) -> str:
+    """The command that shows a rollout of those that are listed, or lists them."""
     where = [] if results == Path("results") else ["--results", str(results)]
-    return f"turncredit show {shlex.join([what, rollout, *where])}"
+    return f"turncredit show {shlex.join([what, *([] if rollout is None else [rollout]), *where])}"

@@ -12,15 +12,19 @@ import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
+from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data import tables
-from turncredit.stats.rank_correlation import within
-from turncredit.views.pages.data import extremes, noise_of_largest
+from turncredit.judges.rubric import ROLE_NAMES
+from turncredit.stats.rank_correlation import rounded, within
+from turncredit.views.pages.data import extremes, noise_of_largest, too_few_to_rank
 from turncredit.views.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.views.show.read import RolloutCredit, RolloutTables, Row, rollouts_of
 from turncredit.views.terminal import folded, plain_table, visible
 
 #: Cells of a bar on each side of zero.
 BAR = 12
+#: Rollouts that a terminal lists, or more if more have ground truth.
+LISTED = 20
 
 
 def listed(turns: pa.Table, truth: pa.Table | None) -> list[tuple[str, str]]:
@@ -29,25 +33,51 @@ def listed(turns: pa.Table, truth: pa.Table | None) -> list[tuple[str, str]]:
     return sorted(rollouts_of(turns), key=lambda one: one not in branched)
 
 
-def rollout_list(turns: pa.Table, truth: pa.Table | None, where: str) -> Table:
-    """One line per rollout, with its number of turns with ground truth, if there are any."""
+def names_of(ids: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """By (group, rollout) what a rollout is called: ROLLOUT where no other has this id, else GROUP/ROLLOUT."""
+    count = Counter(rollout for _, rollout in ids)
+    return {(group, rollout): rollout if count[rollout] == 1 else f"{group}/{rollout}" for group, rollout in ids}
+
+
+def first_of(ids: Sequence[tuple[str, str]], truth: pa.Table | None) -> Sequence[tuple[str, str]]:
+    """Those of `listed` that a terminal has room for: the ones with ground truth, and at least `LISTED`."""
+    branched = _branched(truth)
+    return ids[: max(LISTED, sum(one in branched for one in ids))]
+
+
+def rollout_list(
+    turns: pa.Table, truth: pa.Table | None, where: str, ids: Sequence[tuple[str, str]], names: dict
+) -> Table:
+    """One line for each of `ids`, called by `names`, with its number of turns with ground truth, if there are any."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.column_names]
+    if {"success", "score"} <= set(optional) and _same(turns.column("success"), turns.column("score")):
+        optional.remove("score")
     numeric = {"score", "turns", "branched", "invalid"}
     branched = _branched(truth)
     counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.column_names)
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
+    grid.collapse_padding = True
+    for column in grid.columns:
+        column.no_wrap = column.header != "goal"  # a name is never broken: where there is no room, the goal is cut
+    grid.columns[0].min_width = max((len(visible(names[one])) for one in ids), default=0)
     rows_of = rollouts_of(turns)
     valid = turns.column("valid").to_pylist() if "valid" in turns.column_names else [True] * turns.num_rows
-    for group, rollout in listed(turns, truth):
+    for group, rollout in ids:
         rows = rows_of[group, rollout]
         last = turns.select(optional).slice(rows[-1], 1).to_pylist()[0] if optional else {}
         invalid = sum(not valid[row] for row in rows)
         counts = {"branched": branched[group, rollout], "invalid": invalid}
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
-        texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
-        grid.add_row(*(visible(text) for text in texts))
+        texts = (names[group, rollout], *numbers, *(_value(last[name]) for name in optional))
+        grid.add_row(*(Text(visible(text), no_wrap=True, overflow="ellipsis") for text in texts))
     return grid
+
+
+def _same(success: pa.ChunkedArray, score: pa.ChunkedArray) -> bool:
+    """Whether the score is 1 for every success and 0 for every failure."""
+    known = pa.types.is_boolean(success.type) and pa.types.is_floating(score.type)
+    return known and score.equals(success.cast(score.type))
 
 
 def _branched(truth: pa.Table | None) -> Counter[tuple[str, str]]:
@@ -101,12 +131,17 @@ def turn_in_full(rows: Sequence[Row], about: RolloutTables, turn: int) -> Iterat
 
 
 def _agreement(about: RolloutTables) -> Iterator[Text]:
-    """Rank correlation of each credit with the ground truth in this rollout, as in the fidelity measures.
+    """Rank correlation of each credit with the ground truth in this rollout, as in the fidelity measures, and over all.
 
-    None where fewer than three turns have ground truth, or all the same; 0 for a constant credit.
+    Noise and references come last. None where fewer than three turns have ground truth other than 0, or all the same;
+    0 for a constant credit.
     """
     turns, one_rollout = sorted(about.truth), np.zeros(len(about.truth), dtype=np.int64)
     truth_T = np.array([about.true[turn] for turn in turns])
+    if too_few := too_few_to_rank(len(turns), int((rounded(truth_T) != 0).sum())):
+        yield Text(too_few)
+        yield Text()
+        return
     ranks = {}
     for credit in about.credits:
         ranked = within(np.array([credit.advantage[turn] for turn in turns]), truth_T, one_rollout, 1)
@@ -114,8 +149,14 @@ def _agreement(about: RolloutTables) -> Iterator[Text]:
             ranks[credit.method] = float(ranked.rho_R[0])
     if not ranks:
         return
-    ranking = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(ranks.items(), key=lambda item: -item[1]))
-    yield Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {ranking}")
+    over = {credit.method: credit.over_all for credit in about.credits}
+    rollouts = max(found.rollouts for found in over.values())
+    parts = []
+    for name, value in sorted(ranks.items(), key=lambda item: (item[0] in NOT_COMPARED, -item[1])):
+        kind = f" ({NOT_COMPARED[name]})" if name in NOT_COMPARED else ""
+        parts.append(f"{name}{kind} {value:+.2f}" + (f" ({over[name].mean:+.2f})" if rollouts > 1 else ""))
+    beside = f" (and over {rollouts} rollouts)" if rollouts > 1 else ""
+    yield Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone{beside}: {', '.join(parts)}")
     yield Text()
 
 
@@ -230,7 +271,7 @@ def _state(name: str, value: Any) -> str:
 def _label(label: dict) -> str:
     """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
     role, score = label["role"], label["score"]
-    parts = [role] if isinstance(role, str) else []
+    parts = [ROLE_NAMES.get(role, role)] if isinstance(role, str) else []
     parts += [] if _absent(score) else [f"score {score:g}"]
     if not parts:
         return f"no label ({label['reason']})"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,17 @@ from turncredit.data import tables
 from turncredit.data.credits import by_method, credit_of
 from turncredit.data.turns import SideTable, Turns
 from turncredit.errors import UserError, nearest
+from turncredit.stats.rank_correlation import mean_correlation, within
+
+
+class OverAll(NamedTuple):
+    """A credit's mean rank correlation with A* within rollouts, and the number of rollouts that it is over."""
+
+    mean: float
+    rollouts: int
+
+
+NOT_KNOWN = OverAll(float("nan"), 0)
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,7 @@ class RolloutCredit:
     advantage: dict[int, float]
     components: dict[int, dict[str, float]]
     scale: float
+    over_all: OverAll = NOT_KNOWN
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ def read_tables(
         for method, part in by_method(table, str(named or path.stem), str(path)).items():
             if method in by_method_name:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
-            by_method_name[method] = _credit(turns, part, method, str(path))
+            by_method_name[method] = _credit(turns, part, method, str(path), truth)
     return list(rows), RolloutTables(
         credits=list(by_method_name.values()),
         labels=[(path.stem, _by_turn(turns, tables.read(path, "labels"), str(path))) for path in labels],
@@ -127,8 +139,8 @@ def _by_turn(turns: Turns, table: pa.Table, where: str) -> dict[int, dict]:
     return dict(zip(turns.turn_N[side.has_N].tolist(), found, strict=True))
 
 
-def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> RolloutCredit:
-    """The credit of a rollout, which is all of `turns`."""
+def _credit(turns: Turns, table: pa.Table, method: str, where: str, truth: pa.Table | None) -> RolloutCredit:
+    """The credit of a rollout, which is all of `turns`; `truth` has that of all rollouts."""
     advantage_N, components = credit_of(turns, table, where, "show")
     number_N = [int(turn) for turn in turns.turn_N]
     group, _ = turns.ids_R()[0]
@@ -140,4 +152,24 @@ def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> RolloutCr
             turn: {name: float(x_N[row]) for name, x_N in components.items()} for row, turn in enumerate(number_N)
         },
         scale=float(np.abs(of_group.column("advantage").cast(pa.float64()).to_numpy()).max()),
+        **({} if truth is None else {"over_all": _over_all(table, truth)}),
     )
+
+
+def _over_all(credit: pa.Table, truth: pa.Table) -> OverAll:
+    """The mean over all rollouts that both tables have turns of, as in the fidelity measures."""
+    types = (pa.string(), pa.string(), pa.int64())
+
+    def numbers(table: pa.Table, name: str) -> pa.Table:
+        columns = {key: table.column(key).cast(kind) for key, kind in zip(tables.KEYS, types, strict=True)}
+        return pa.table({**columns, name: table.column(name).cast(pa.float64())})
+
+    both = numbers(truth, "advantage_true").join(numbers(credit, "advantage"), list(tables.KEYS), join_type="inner")
+    both = both.sort_by([(key, "ascending") for key in tables.KEYS])
+    ids = list(zip(*(both.column(key).to_pylist() for key in tables.KEYS[:2]), strict=True))
+    cell_of = {rollout: cell for cell, rollout in enumerate(dict.fromkeys(ids))}
+    cell_N = np.array([cell_of[rollout] for rollout in ids], dtype=np.int64)
+    advantage_N, true_N = (both.column(name).to_numpy() for name in ("advantage", "advantage_true"))
+    ranked = within(advantage_N, true_N, cell_N, len(cell_of))
+    mean = mean_correlation(ranked, np.zeros(len(cell_of), dtype=np.int64), 1).value
+    return OverAll(mean, int(ranked.scored_R.sum()))
