@@ -88,7 +88,9 @@ def test_everything_holds_for_a_sound_environment(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert list(found) == list(environment_check.CHECKS)
     assert {outcome for outcome, _ in found.values()} == {"holds"}
-    assert found["expert"][1] == "wins 4 of 4 tasks; 0 of its 7 actions were not valid"
+    assert found["expert"][1] == (
+        "wins 4 of 4 tasks; 0 of its 7 actions were not valid; wins 4 where 10% of turns are random"
+    )
 
 
 #: by check: code that breaks one promise, and what is said of it
@@ -135,6 +137,23 @@ def test_a_broken_promise_is_found_by_its_check(tmp_path: Path, check: str) -> N
     outcome, detail = findings(tmp_path, fault)[check]
     assert (outcome, message in detail) == ("fails", True), detail
     assert "\n" not in detail
+
+
+def test_an_expert_that_loses_its_way_after_random_turns_is_found(tmp_path: Path) -> None:
+    lost = """
+        Expert.observe = lambda self, observation, action=None: vars(self).update(lost=action is not None)
+        Expert.act = lambda self: "left" if self.lost else "right"
+        admissible, Line.admissible = Line.admissible, lambda self: ["left", "right"][: 1 + (self.at < 1)]
+    """
+    outcome, detail = findings(tmp_path, lost, noise=0.99)["expert"]
+    assert outcome == "fails"
+    assert detail.startswith(
+        "the expert wins 4 of 4 tasks, and none where 99% of turns are random, as in demonstrations"
+    )
+    assert findings(tmp_path, lost, noise=0.0)["expert"] == (
+        "holds",
+        "wins 4 of 4 tasks; 0 of its 7 actions were not valid",
+    )
 
 
 def test_what_an_environment_cannot_do_is_not_tried(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from turncredit.config import EnvSlice
+from turncredit.config import DemosConfig, EnvSlice
 from turncredit.data.seeding import generator
-from turncredit.envs.protocol import Step
+from turncredit.envs.protocol import Step, tell
 from turncredit.errors import UserError
 from turncredit.rollouts.held_out import shared_games
 from turncredit.rollouts.tasks import Games, make_tasks
@@ -71,6 +71,7 @@ class Tried:
     tasks       how many tasks of each split
     turns       after how many turns a rollout that does not end is cut
     timeout     seconds that a call may take
+    noise       share of the expert's turns that are random, as in demonstrations (`demos.noise`)
     """
 
     env: EnvSlice
@@ -80,6 +81,7 @@ class Tried:
     turns: int = 60
     seed: int = 0
     timeout: float = 60.0
+    noise: float = DemosConfig().noise
     _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
 
     def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
@@ -323,7 +325,7 @@ def _admissible(tried: Tried) -> str:
 
 
 def _expert(tried: Tried) -> str:
-    """How many tasks the expert wins."""
+    """How many tasks the expert wins, alone and with noise."""
     tried.can("expert")
     won = refused = count = 0
     for row in tried.games.rows:
@@ -332,18 +334,31 @@ def _expert(tried: Tried) -> str:
         refused += sum(not turn.step.valid for turn in turns)
     if not won:
         raise Fails(f"the expert wins none of {tried.tasks} tasks")
-    return f"wins {won} of {tried.tasks} tasks; {refused} of its {count} actions were not valid"
+    summary = f"wins {won} of {tried.tasks} tasks; {refused} of its {count} actions were not valid"
+    if not (tried.noise and tried.games.env.acts_at_random):
+        return summary
+    noisy = sum(_by_expert(tried, row, tried.noise)[-1].step.success for row in tried.games.rows)
+    if not noisy:
+        raise Fails(
+            f"the expert wins {won} of {tried.tasks} tasks, and none where {tried.noise:.0%} of turns are random, as in "
+            "demonstrations; see what it makes of observe's `action`, or lower demos.noise (--noise)"
+        )
+    return f"{summary}; wins {noisy} where {tried.noise:.0%} of turns are random"
 
 
-def _by_expert(tried: Tried, row: Mapping[str, Any]) -> list[Turn]:
+def _by_expert(tried: Tried, row: Mapping[str, Any], noise: float = 0.0) -> list[Turn]:
+    """A rollout of the expert; in a share of turns, `noise`, a random action takes the place of its own."""
     running, rng = tried.games.open(row), tried.rng("expert", row["task_id"])
     expert = tried.games.expert(running, rng, skip=False)
     expert.observe(running.reset())
     turns: list[Turn] = []
     while len(turns) < 10 * tried.turns and not (turns and turns[-1].step.done):
-        turns.append(tried.turn(running, expert.act()))
+        action = chosen = expert.act()
+        if noise and rng.random() < noise:
+            action = tried.games.random_action(running, rng)
+        turns.append(tried.turn(running, action))
         if not turns[-1].step.done:
-            expert.observe(turns[-1].step.observation)
+            tell(expert, turns[-1].step.observation, action, chosen)
     running.close()
     return turns
 

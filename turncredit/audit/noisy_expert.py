@@ -13,6 +13,7 @@ import numpy as np
 
 from turncredit.audit.estimates import mean_and_error
 from turncredit.data.seeding import generator
+from turncredit.envs.protocol import tell
 from turncredit.rollouts.play import Checkpoint
 from turncredit.rollouts.tasks import Games
 
@@ -64,7 +65,7 @@ def _play_on(
     env.restore(checkpoints[-1].state)
     total = 0.0
     while True:
-        action = expert.act()
+        action = chosen = expert.act()
         if rng.random() < noise:
             action = games.random_action(env, rng)
         step = env.step(action)
@@ -72,4 +73,4 @@ def _play_on(
         if step.done:
             env.close()
             return total
-        expert.observe(step.observation, action)
+        tell(expert, step.observation, action, chosen)

@@ -15,6 +15,7 @@ from turncredit.config import DemosConfig
 from turncredit.data import tables
 from turncredit.data.seeding import generator
 from turncredit.data.workers import gathered
+from turncredit.envs.protocol import tell
 from turncredit.errors import UserError
 from turncredit.rollouts.tasks import Games
 
@@ -82,7 +83,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     expert.observe(observation)
     turns = []
     while True:
-        action = expert.act()
+        action = chosen = expert.act()
         planned = expert.columns() if games.env.expert_columns else {}  # type: ignore[attr-defined]  # Plans
         chance = rng.random()
         noisy = bool(chance < settings.noise)
@@ -109,4 +110,4 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
             env.close()
             return turns
         observation = step.observation
-        expert.observe(observation, action)
+        tell(expert, observation, action, chosen)
