@@ -112,15 +112,15 @@ class Remembers(Opens):
 
     given: list[str | None] = []  # noqa: RUF012 - the test looks at it
 
-    def observe(self, observation, action=None):
+    def observe(self, _observation, action=None):
         Remembers.given.append(action)
 
 
 def test_an_expert_is_told_of_actions_that_were_not_its_own_alone(games):
     noise = tiny.experiment(demos={"count": 1, "noise": 0.99}).demos
     Remembers.given.clear()
-    make_demos(games(own.Doors, expert=Remembers, random_command=lambda env, rng: "open"), noise)
-    noisy = games(own.Doors, expert=Remembers, random_command=lambda env, rng: "knock")
+    make_demos(games(own.Doors, expert=Remembers, random_command=lambda _env, _rng: "open"), noise)
+    noisy = games(own.Doors, expert=Remembers, random_command=lambda _env, _rng: "knock")
     make_demos(noisy, noise)
     start = [Checkpoint(0, "a door", (0, ((), "a door")), None, [])]
     for share in (0.0, 1.0):

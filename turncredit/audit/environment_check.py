@@ -340,8 +340,8 @@ def _expert(tried: Tried) -> str:
     noisy = sum(_by_expert(tried, row, tried.noise)[-1].step.success for row in tried.games.rows)
     if not noisy:
         raise Fails(
-            f"the expert wins {won} of {tried.tasks} tasks, and none where {tried.noise:.0%} of turns are random, as in "
-            "demonstrations; see what it makes of observe's `action`, or lower demos.noise (--noise)"
+            f"the expert wins {won} of {tried.tasks} tasks, and none where {tried.noise:.0%} of turns are random, as "
+            "in demonstrations; see what it makes of observe's `action`, or lower demos.noise (--noise)"
         )
     return f"{summary}; wins {noisy} where {tried.noise:.0%} of turns are random"
 
