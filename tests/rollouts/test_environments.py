@@ -128,6 +128,21 @@ def test_an_expert_is_told_of_actions_that_were_not_its_own_alone(games):
     assert Remembers.given == [*[None] * 3, None, "knock", "knock", *[None] * 3, None, "knock", "knock"]
 
 
+class Endless(own.Doors):
+    def step(self, action):
+        return super().step(action)._replace(done=False)
+
+
+def test_a_demonstration_that_never_ends_names_its_task(games):
+    error = r"^environment 'endless': the rollout of task 'train-0' is not done after 1,000 turns"
+    endless = games(Endless, expert=Opens)
+    with pytest.raises(UserError, match=error):
+        make_demos(endless, tiny.experiment(demos={"count": 1, "noise": 0.0}).demos)
+    start = [Checkpoint(0, "a door", (0, ((), "a door")), None, [])]
+    with pytest.raises(UserError, match=error):
+        reference_values(endless, endless.rows[0], [], start, noise=0.0, count=1, seed=0, low=0.0, high=1.0)
+
+
 class Listing(own.Doors):
     """Says what may be done."""
 

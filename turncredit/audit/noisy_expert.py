@@ -15,7 +15,7 @@ from turncredit.audit.estimates import mean_and_error
 from turncredit.data.seeding import generator
 from turncredit.envs.protocol import tell
 from turncredit.rollouts.play import Checkpoint
-from turncredit.rollouts.tasks import Games
+from turncredit.rollouts.tasks import MOST_TURNS, Games
 
 
 def has_reference(games: Games) -> bool:
@@ -64,7 +64,7 @@ def _play_on(
         expert.observe(checkpoint.observation, action)
     env.restore(checkpoints[-1].state)
     total = 0.0
-    while True:
+    for _ in range(MOST_TURNS):
         action = chosen = expert.act()
         if rng.random() < noise:
             action = games.random_action(env, rng)
@@ -74,3 +74,4 @@ def _play_on(
             env.close()
             return total
         tell(expert, step.observation, action, chosen)
+    raise games.endless(task)

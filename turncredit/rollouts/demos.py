@@ -17,7 +17,7 @@ from turncredit.data.seeding import generator
 from turncredit.data.workers import gathered
 from turncredit.envs.protocol import tell
 from turncredit.errors import UserError
-from turncredit.rollouts.tasks import Games
+from turncredit.rollouts.tasks import MOST_TURNS, Games
 
 #: Demonstrations that one process plays at a time.
 _BLOCK = 250
@@ -82,7 +82,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     expert = games.expert(env, rng, skip=bool(rng.random() < settings.skip))
     expert.observe(observation)
     turns = []
-    while True:
+    while len(turns) < MOST_TURNS:
         action = chosen = expert.act()
         planned = expert.columns() if games.env.expert_columns else {}  # type: ignore[attr-defined]  # Plans
         chance = rng.random()
@@ -111,3 +111,4 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
             return turns
         observation = step.observation
         tell(expert, observation, action, chosen)
+    raise games.endless(task)
