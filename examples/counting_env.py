@@ -6,16 +6,15 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from turncredit.data.env_wording import Words
+from turncredit.data.strict_model import Closed
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
-class Settings(BaseModel):
+class Settings(Closed):
     """`env.counting`: how far to count, and after how many actions a rollout ends."""
 
     longest: int = 4

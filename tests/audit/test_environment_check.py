@@ -88,7 +88,10 @@ def test_everything_holds_for_a_sound_environment(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert list(found) == list(environment_check.CHECKS)
     assert {outcome for outcome, _ in found.values()} == {"holds"}
-    assert found["expert"][1] == "wins 4 of 4 tasks; 0 of its 7 actions were not valid"
+    assert found["expert"][1] == (
+        "wins 4 of 4 tasks, with a mean return of 1; 0 of its 7 actions were not valid; wins 4 where 10% of turns are "
+        "random"
+    )
 
 
 #: by check: code that breaks one promise, and what is said of it
@@ -121,6 +124,21 @@ FAULTS = {
         """,
         "the second reset gives another observation",
     ),
+    "together": (
+        """
+        reset = Line.reset
+        Line.at = property(lambda self: Line.shared, lambda self, value: setattr(Line, "shared", value))
+        """,
+        "while others are played; do rollouts share a state?",
+    ),
+    "end": (
+        """
+        step = Line.step
+        Line.step = lambda self, action: step(self, action)._replace(done=False)
+        Line.admissible = lambda self: ["left"]
+        """,
+        "task 'train-0' has not ended after 1,000 turns",
+    ),
     "progress": ("Line.progress = lambda self: self.at / self.goal", "progress is -0."),
     "distance": ("Line.distance = lambda self: 2 * (self.goal - self.at)", "actions are left after 1 of a plan"),
     "snapshot": ("Line.snapshot = lambda self: (self.at, 0)", "restored in the rollout after"),
@@ -137,6 +155,84 @@ def test_a_broken_promise_is_found_by_its_check(tmp_path: Path, check: str) -> N
     assert "\n" not in detail
 
 
+@pytest.mark.parametrize("without", ["random actions", "an expert, too"])
+def test_without_random_actions_others_find_what_is_not_deterministic(tmp_path: Path, without: str) -> None:
+    fault = """
+        del Line.admissible
+        reset, numbers = Line.reset, itertools.count()
+        Line.reset = lambda self: reset(self) and f"you are at {next(numbers)}"
+    """
+    fault += "    Expert = None\n" if without == "an expert, too" else ""
+    outcome, detail = findings(tmp_path, fault)["determinism"]
+    assert outcome == "fails", detail
+    assert "gives another observation" in detail
+
+
+def test_what_a_finished_rollout_leaves_behind_is_found(tmp_path: Path) -> None:
+    sticky = """
+        reset = Line.reset
+        Line.reset = lambda self: reset(self) + "!" * vars(self).setdefault("over", 0)
+        step = Line.step
+        Line.step = lambda self, action: (done := step(self, action)).done and vars(self).update(over=1) or done
+    """
+    assert "a reset at the end gives another observation" in findings(tmp_path, sticky)["determinism"][1]
+
+
+def test_rollouts_of_one_task_at_a_time_are_tried_too(tmp_path: Path) -> None:
+    by_task = """
+        states = {}
+        opened = Line.__init__
+        def __init__(self, row, settings):
+            opened(self, row, settings)
+            self.task = row["task_id"]
+        Line.__init__ = __init__
+        Line.at = property(lambda self: states[self.task], lambda self, value: states.update({self.task: value}))
+    """
+    assert findings(tmp_path, by_task)["together"][0] == "fails"
+
+
+def test_a_success_that_is_not_the_end_fails(tmp_path: Path) -> None:
+    goes_on = """
+        step = Line.step
+        Line.step = lambda self, action: (now := step(self, action))._replace(done=self.turn >= 12)
+    """
+    found = findings(tmp_path, goes_on)
+    assert found["expert"][0] == "fails"
+    assert "played by the expert, turn 0 ('right'): success is true, and done is false" in found["expert"][1]
+
+
+def test_a_return_without_success_is_told_of_the_expert(tmp_path: Path) -> None:
+    silent = """
+        step = Line.step
+        Line.step = lambda self, action: step(self, action)._replace(success=False)
+    """
+    expected = "the expert wins none of 4 tasks; its rollouts return up to 1, but have success=False"
+    assert findings(tmp_path, silent)["expert"] == ("fails", expected)
+
+
+def test_an_error_of_the_tasks_is_said_once(tmp_path: Path) -> None:
+    found = findings(tmp_path, "def make_tasks(*given): raise ValueError('no tasks today')")
+    assert found.pop("tasks") == ("fails", "environment 'line': make_tasks() raised ValueError: no tasks today")
+    assert set(found.values()) == {("not tried", "it goes wrong as 'tasks' does")}
+
+
+def test_an_expert_that_loses_its_way_after_random_turns_is_found(tmp_path: Path) -> None:
+    lost = """
+        Expert.observe = lambda self, observation, action=None: vars(self).update(lost=action is not None)
+        Expert.act = lambda self: "left" if self.lost else "right"
+        admissible, Line.admissible = Line.admissible, lambda self: ["left", "right"][: 1 + (self.at < 1)]
+    """
+    outcome, detail = findings(tmp_path, lost, noise=0.99)["expert"]
+    assert outcome == "fails"
+    assert detail.startswith(
+        "the expert wins 4 of 4 tasks, and none where 99% of turns are random, as in demonstrations"
+    )
+    assert findings(tmp_path, lost, noise=0.0)["expert"] == (
+        "holds",
+        "wins 4 of 4 tasks, with a mean return of 1; 0 of its 7 actions were not valid",
+    )
+
+
 def test_what_an_environment_cannot_do_is_not_tried(tmp_path: Path) -> None:
     fault = """
         for name in ("progress", "distance", "snapshot", "admissible"):
@@ -146,7 +242,7 @@ def test_what_an_environment_cannot_do_is_not_tried(tmp_path: Path) -> None:
     found = findings(tmp_path, fault)
     outcomes = {check: outcome for check, (outcome, _) in found.items()}
     assert {check for check, outcome in outcomes.items() if outcome == "not tried"} == {
-        *("end", "determinism", "progress", "distance", "snapshot", "admissible", "expert")
+        *("progress", "distance", "admissible", "expert")
     }
     assert found["progress"][1] == "the environment has no capability 'progress'"
 
@@ -198,6 +294,12 @@ def test_the_command_prints_a_line_for_each_check_and_fails_where_one_does(tmp_p
     done = CliRunner().invoke(app, ["check", str(path), "--tasks", "2"])
     assert done.exit_code == 0, done.output
     assert [line.split("  ")[0] for line in done.stdout.splitlines()] == list(environment_check.CHECKS)
+    path.write_text(SOUND + "\ndel Line.admissible, Line.progress" + END)
+    done = CliRunner().invoke(app, ["check", str(path), "--tasks", "2"])
+    assert done.stdout.splitlines()[-1] == (
+        "not tried: progress, admissible; random actions: without admissible() or random_command, those played were "
+        "the expert's"
+    )
     path.write_text(SOUND + "\nExpert.act = lambda self: 'left'" + END)
     failed = CliRunner().invoke(app, ["check", str(path), "--tasks", "2"])
     assert failed.exit_code == 1

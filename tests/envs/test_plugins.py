@@ -10,11 +10,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from pydantic import BaseModel
+from typer.testing import CliRunner
 
 from tests import tiny
 from tests.envs import own
 from tests.helpers import cases
 from turncredit import envs
+from turncredit.cli.env import app
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
 from turncredit.data import plugins
@@ -154,6 +157,23 @@ demos: {skip: 0.1} -> demos.skip: the expert of 'counting' cannot skip steps; se
 def test_what_the_environment_lacks_is_refused_by_name(changes, error):
     with pytest.raises(UserError, match=f"^config: {error}"):
         check(experiment(**changes))
+
+
+class Loose(BaseModel):
+    """Settings that drop unknown keys, as Pydantic's models do."""
+
+    longest: int = 4
+
+
+@pytest.mark.parametrize("kind", [Loose, envs.load(COUNTING).Settings])
+def test_a_misspelt_setting_is_refused(kind):
+    environment = replace(envs.load(COUNTING), Settings=kind)
+    misspelt = experiment(env={"name": COUNTING, "counting": {"longst": 3}})
+    with pytest.raises(UserError, match=r"unknown key 'env\.counting\.longst' \(did you mean 'longest'\?\)"):
+        check_environment(misspelt, environment)
+    with patch.object(envs, "load", lambda _: environment):
+        refused = CliRunner().invoke(app, ["check", COUNTING, "--settings", "{longst: 3}"])
+    assert str(refused.exception) == "--settings: unknown key 'longst' (did you mean 'longest'?)"
 
 
 def test_without_an_expert_a_pretrained_model_plays_as_it_is():

@@ -12,6 +12,7 @@ import pytest
 from tests import tiny
 from tests.envs import appworld_server, gymnasium_games, own
 from turncredit import envs
+from turncredit.audit.noisy_expert import reference_values
 from turncredit.config import EnvSlice
 from turncredit.credit.mgr import validity_N
 from turncredit.data import tables
@@ -25,7 +26,7 @@ from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Response
 from turncredit.rollouts import tasks
 from turncredit.rollouts.demos import make_demos
-from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.play import Checkpoint, Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
 
 
@@ -104,6 +105,42 @@ def test_an_expert_of_ones_own_demonstrates(games, kind):
     assert table.column("action").to_pylist() == ["open"] * 12
     assert table.column("admissible").to_pylist() == [[]] * 12
     assert set(table.column("success").to_pylist()) == {True}
+
+
+class Remembers(Opens):
+    """Keeps the actions that `observe` was given."""
+
+    given: list[str | None] = []  # noqa: RUF012 - the test looks at it
+
+    def observe(self, _observation, action=None):
+        Remembers.given.append(action)
+
+
+def test_an_expert_is_told_of_actions_that_were_not_its_own_alone(games):
+    noise = tiny.experiment(demos={"count": 1, "noise": 0.99}).demos
+    Remembers.given.clear()
+    make_demos(games(own.Doors, expert=Remembers, random_command=lambda _env, _rng: "open"), noise)
+    noisy = games(own.Doors, expert=Remembers, random_command=lambda _env, _rng: "knock")
+    make_demos(noisy, noise)
+    start = [Checkpoint(0, "a door", (0, ((), "a door")), None, [])]
+    for share in (0.0, 1.0):
+        reference_values(noisy, noisy.rows[0], [], start, noise=share, count=1, seed=0, low=0.0, high=1.0)
+    assert Remembers.given == [*[None] * 3, None, "knock", "knock", *[None] * 3, None, "knock", "knock"]
+
+
+class Endless(own.Doors):
+    def step(self, action):
+        return super().step(action)._replace(done=False)
+
+
+def test_a_demonstration_that_never_ends_names_its_task(games):
+    error = r"^environment 'endless': the rollout of task 'train-0' is not done after 1,000 turns"
+    endless = games(Endless, expert=Opens)
+    with pytest.raises(UserError, match=error):
+        make_demos(endless, tiny.experiment(demos={"count": 1, "noise": 0.0}).demos)
+    start = [Checkpoint(0, "a door", (0, ((), "a door")), None, [])]
+    with pytest.raises(UserError, match=error):
+        reference_values(endless, endless.rows[0], [], start, noise=0.0, count=1, seed=0, low=0.0, high=1.0)
 
 
 class Listing(own.Doors):

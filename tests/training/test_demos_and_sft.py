@@ -122,9 +122,9 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
 
 
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
-    changes = {"env": {"household": {"horizon": 1}}}
+    changes = {"env": {"household": {"horizon": 1}}, "demos": {"count": 24}}
     path = world.run("demos", JobKeys(), tmp_path, changes).output["demos"]
-    with pytest.raises(UserError, match=rf"^{path}: no demonstrations to learn from; raise demos"):
+    with pytest.raises(UserError, match=rf"^{path}: the expert won 0 of 24 demonstrations; lower demos.noise"):
         sft(world, tmp_path, path, changes)
     assert not any(folder.name == "sft" for folder in tmp_path.rglob("*"))
 

@@ -6,6 +6,7 @@ the protocol (`turncredit.envs.protocol`). Each check holds, fails with the firs
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from turncredit.config import EnvSlice
+from turncredit.config import DemosConfig, EnvSlice
 from turncredit.data.seeding import generator
-from turncredit.envs.protocol import Step
+from turncredit.envs.protocol import Step, tell
 from turncredit.errors import UserError
 from turncredit.rollouts.held_out import shared_games
-from turncredit.rollouts.tasks import Games, make_tasks
+from turncredit.rollouts.tasks import MOST_TURNS, Games, make_tasks
 
 #: How many times as many tasks are compared between splits as are played.
 MANY = 16
@@ -64,6 +65,14 @@ class Turn(NamedTuple):
     distance: int | None
 
 
+class Rollout(NamedTuple):
+    """A rollout that was played: its environment, the first observation, and its turns."""
+
+    running: Any
+    first: str
+    turns: list[Turn]
+
+
 @dataclass
 class Tried:
     """The environment and how much of it is tried.
@@ -71,6 +80,7 @@ class Tried:
     tasks       how many tasks of each split
     turns       after how many turns a rollout that does not end is cut
     timeout     seconds that a call may take
+    noise       share of the expert's turns that are random, as in demonstrations (`demos.noise`)
     """
 
     env: EnvSlice
@@ -80,6 +90,7 @@ class Tried:
     turns: int = 60
     seed: int = 0
     timeout: float = 60.0
+    noise: float = DemosConfig().noise
     _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
 
     def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
@@ -122,28 +133,71 @@ class Tried:
         progress = running.progress() if self.games.can("progress") else None
         return Turn(action, step, progress, running.distance() if self.games.can("distance") else None)
 
-    def at_random(self, row: Mapping[str, Any], choice: int = 0) -> tuple[Any, list[Turn]]:
-        """A rollout of random actions, and its turns."""
-        if not self.games.env.acts_at_random:
-            raise NotTried("the environment has neither a list of admissible actions nor random_command")
-        running, rng, turns = self.games.open(row), self.rng(row["task_id"], choice), []
-        running.reset()
-        while len(turns) < self.turns and not (turns and turns[-1].step.done):
-            turns.append(self.turn(running, self.games.random_action(running, rng)))
-        return running, turns
+    @property
+    def actions(self) -> str:
+        """What the actions are that rollouts are tried with."""
+        if self.games.env.acts_at_random:
+            return "random"
+        return "the expert's" if self.games.can("expert") else "the examples of the environment's words, and odd ones"
+
+    def actor(self, running: Any, rng: np.random.Generator) -> Callable[[str], str]:
+        """The next action after an observation: a random one, or else the expert's, or else a text."""
+        if self.games.env.acts_at_random:
+            return lambda _observation: self.games.random_action(running, rng)
+        if not self.games.can("expert"):
+            texts = (*self.games.env.words.examples, "look", *ODD_ACTIONS[:4])
+            return lambda _observation: texts[rng.integers(len(texts))]
+        expert = self.games.expert(running, rng, skip=False)
+
+        def act(observation: str) -> str:
+            expert.observe(observation)
+            return expert.act()
+
+        return act
+
+    def rollout(self, row: Mapping[str, Any], choice: int = 0, *, most: int = 0, seconds: float = math.inf) -> Rollout:
+        """A rollout of such actions, of at most `most` turns (else `turns`), whose environment is still open."""
+        running, rng = self.games.open(row), self.rng(row["task_id"], choice)
+        first = running.reset()
+        played = Rollout(running, first, [])
+        act, observation, began = self.actor(running, rng), first, time.perf_counter()
+        while len(played.turns) < (most or self.turns) and time.perf_counter() - began < seconds:
+            played.turns.append(turn := self.turn(running, act(observation)))
+            if turn.step.done:
+                break
+            observation = turn.step.observation
+        return played
 
 
 def check_environment(tried: Tried) -> Iterator[Finding]:
-    """All checks of an environment, each as it is made."""
+    """All checks of an environment, each as it is made. What goes wrong in the same way again was not tried."""
+    said: dict[str, str] = {}
     for name, check in CHECKS.items():
-        try:
-            yield Finding(name, "holds", check(tried))
-        except NotTried as reason:
-            yield Finding(name, "not tried", str(reason))
-        except (Fails, UserError) as error:
-            yield Finding(name, "fails", " ".join(str(error).split()))
-        except Exception as error:  # a built-in environment's calls are not guarded
-            yield Finding(name, "fails", f"{type(error).__name__}: {' '.join(str(error).split())}")
+        found = _finding(tried, name, check)
+        if found.outcome == "fails" and said.setdefault(found.detail, name) != name:
+            found = Finding(name, "not tried", f"it goes wrong as '{said[found.detail]}' does")
+        yield found
+
+
+def _finding(tried: Tried, name: str, check: Callable[[Tried], str]) -> Finding:
+    """The outcome of one check."""
+    try:
+        return Finding(name, "holds", check(tried))
+    except NotTried as reason:
+        return Finding(name, "not tried", str(reason))
+    except (Fails, UserError) as error:
+        return Finding(name, "fails", " ".join(str(error).split()))
+    except Exception as error:  # a built-in environment's calls are not guarded
+        return Finding(name, "fails", f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def untried(tried: Tried, findings: Sequence[Finding]) -> str | None:
+    """What the checks say nothing about, in a sentence; None where all were made with random actions."""
+    parts = [", ".join(one.check for one in findings if one.outcome == "not tried")]
+    if "games" in vars(tried) and tried.actions != "random":  # without games no action was played
+        parts.append(f"random actions: without admissible() or random_command, those played were {tried.actions}")
+    parts = [part for part in parts if part]
+    return f"not tried: {'; '.join(parts)}" if parts else None
 
 
 # ---------------------------------------------------------------- checks: what was seen, or Fails, or NotTried
@@ -173,15 +227,34 @@ def _splits(tried: Tried) -> str:
 
 
 def _ends(tried: Tried) -> str:
-    """Rollouts end by themselves."""
+    """Rollouts end by themselves, at the latest where the goal is reached."""
     cut = 0
     for row in tried.games.rows:
-        running, turns = tried.at_random(row)
-        running.close()
-        cut += not turns[-1].step.done
+        played = tried.rollout(row)
+        played.running.close()
+        _ends_with_success(f"task '{row['task_id']}'", played.turns)
+        cut += not played.turns[-1].step.done
+    if cut == tried.tasks:
+        cut = cut - _ends_late(tried, tried.games.rows[0])
     if cut:
-        raise NotTried(f"{cut} of {tried.tasks} random rollouts were cut after {tried.turns} turns; raise --turns")
-    return f"{tried.tasks} random rollouts"
+        raise NotTried(f"{cut} of {tried.tasks} rollouts were cut after {tried.turns} turns; raise --turns")
+    return f"{tried.tasks} rollouts"
+
+
+def _ends_late(tried: Tried, row: Mapping[str, Any]) -> bool:
+    """Whether a rollout ends in as many turns as demonstrations may have. Fails if it does not end even then."""
+    played = tried.rollout(row, most=MOST_TURNS, seconds=tried.timeout)
+    played.running.close()
+    if len(played.turns) == MOST_TURNS and not played.turns[-1].step.done:
+        raise Fails(f"task '{row['task_id']}' has not ended after {MOST_TURNS:,} turns; give the environment a horizon")
+    return bool(played.turns) and played.turns[-1].step.done
+
+
+def _ends_with_success(where: str, turns: Sequence[Turn]) -> None:
+    """Fails where a rollout has reached its goal and is not done."""
+    for number, turn in enumerate(turns):
+        if turn.step.success and not turn.step.done:
+            raise Fails(f"{where}, turn {number} ({turn.action[:40]!r}): success is true, and done is false")
 
 
 def _steps(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
@@ -201,23 +274,75 @@ def _difference(one: Sequence[Turn], other: Sequence[Turn]) -> str | None:
 
 
 def _deterministic(tried: Tried) -> str:
-    """The same actions lead to the same steps."""
-    if not tried.games.env.deterministic:
-        raise NotTried("the environment says that its steps are not deterministic")
+    """The same actions lead to the same steps: in another rollout, and in the same one after a reset."""
+    _needs_determinism(tried)
     count = 0
     for row in tried.games.rows:
-        running, turns = tried.at_random(row)
-        running.close()
-        again = tried.games.open(row)
-        firsts = [again.reset(), again.reset()]
-        replayed = _played(tried, again, [turn.action for turn in turns])
+        played, again = tried.rollout(row), tried.games.open(row)
+        actions, where = [turn.action for turn in played.turns], f"task '{row['task_id']}'"
+        again.reset()
+        firsts = {"the second reset": again.reset()}
+        replayed = _played(tried, again, actions)
+        firsts["a reset at the end"] = again.reset()
+        once_more = _played(tried, again, actions)
         again.close()
-        if firsts[0] != firsts[1]:
-            raise Fails(f"task '{row['task_id']}': the second reset gives another observation")
-        if found := _difference(turns, replayed):
-            raise Fails(f"task '{row['task_id']}', {found}")
-        count += len(turns)
-    return f"{count} turns played twice"
+        played.running.close()
+        for name, first in firsts.items():
+            if first != played.first:
+                raise Fails(f"{where}: {name} gives another observation: {played.first!r} and {first!r}")
+        for name, other in (("another rollout", replayed), ("that rollout after a reset", once_more)):
+            if found := _difference(played.turns, other):
+                raise Fails(f"{where}, in {name}, {found}")
+        count += len(actions)
+    return f"{count} turns played three times"
+
+
+def _needs_determinism(tried: Tried) -> None:
+    if not tried.games.env.deterministic:
+        raise NotTried("the environment says that its steps are not deterministic")
+
+
+def _together(tried: Tried) -> str:
+    """Rollouts that are played at the same time, of one task and of several, do not touch each other."""
+    _needs_determinism(tried)
+    rows = tried.games.rows
+    chosen = [(rows[0], 0), (rows[0], 1), *((row, 0) for row in rows[1:3])]
+    alone = []
+    for row, choice in chosen:
+        alone.append(tried.rollout(row, choice))
+        alone[-1].running.close()
+    firsts, steps = _side_by_side(tried, [row for row, _ in chosen], alone)
+    for (row, choice), one, first, taken in zip(chosen, alone, firsts, steps, strict=True):
+        expected = [turn.step for turn in one.turns]
+        if (first, taken) == (one.first, expected):
+            continue
+        again = tried.rollout(row, choice)
+        again.running.close()
+        if (again.first, [turn.step for turn in again.turns]) != (one.first, expected):
+            raise NotTried(f"task '{row['task_id']}' differs when it is played alone, too")
+        if first != one.first:
+            differs = f"the first observation: {one.first!r} alone, {first!r}"
+        else:
+            number = next(at for at, (left, right) in enumerate(zip(expected, taken, strict=True)) if left != right)
+            differs = f"turn {number} ({one.turns[number].action!r}): {expected[number]!r} alone, {taken[number]!r}"
+        raise Fails(f"task '{row['task_id']}', {differs} while others are played; do rollouts share a state?")
+    return f"{len(chosen)} rollouts side by side"
+
+
+def _side_by_side(
+    tried: Tried, rows: Sequence[Mapping[str, Any]], alone: Sequence[Rollout]
+) -> tuple[list[str], list[list[Step]]]:
+    """The first observations and the steps of rollouts that take turns, with the actions of those `alone`."""
+    running = [tried.games.open(row) for row in rows]
+    firsts = tried.games.each(running, "reset")
+    steps: list[list[Step]] = [[] for _ in rows]
+    for turn in range(max(len(one.turns) for one in alone)):
+        going = [number for number, one in enumerate(alone) if turn < len(one.turns)]
+        actions = [alone[number].turns[turn].action for number in going]
+        for number, step in zip(going, tried.games.each([running[n] for n in going], "step", actions), strict=True):
+            steps[number].append(step)
+    tried.games.each(running, "close")
+    return firsts, steps
 
 
 def _progress(tried: Tried) -> str:
@@ -240,7 +365,7 @@ def _distance(tried: Tried) -> str:
     tried.can("distance")
     count = 0
     for row in tried.games.rows:
-        running, turns = tried.at_random(row)
+        running, _, turns = tried.rollout(row)
         where = f"task '{row['task_id']}'"
         running.reset()
         before = running.distance()
@@ -278,7 +403,7 @@ def _snapshot(tried: Tried) -> str:
     tried.can("snapshot")
     count = 0
     for row in tried.games.rows:
-        running, turns = tried.at_random(row)
+        running, _, turns = tried.rollout(row)
         actions = [turn.action for turn in turns]
         half = len(actions) // 2
         running.reset()
@@ -323,38 +448,58 @@ def _admissible(tried: Tried) -> str:
 
 
 def _expert(tried: Tried) -> str:
-    """How many tasks the expert wins."""
+    """How many tasks the expert wins, alone and with noise."""
     tried.can("expert")
     won = refused = count = 0
+    returns: list[float] = []
     for row in tried.games.rows:
         turns = _by_expert(tried, row)
+        _ends_with_success(f"task '{row['task_id']}', played by the expert", turns)
+        returns.append(sum(turn.step.reward for turn in turns))
         won, count = won + turns[-1].step.success, count + len(turns)
         refused += sum(not turn.step.valid for turn in turns)
     if not won:
-        raise Fails(f"the expert wins none of {tried.tasks} tasks")
-    return f"wins {won} of {tried.tasks} tasks; {refused} of its {count} actions were not valid"
+        but = f"; its rollouts return up to {max(returns):g}, but have success=False" if max(returns) > 0 else ""
+        raise Fails(f"the expert wins none of {tried.tasks} tasks{but}")
+    summary = (
+        f"wins {won} of {tried.tasks} tasks, with a mean return of {sum(returns) / tried.tasks:.3g}; {refused} of its "
+        f"{count} actions were not valid"
+    )
+    if not (tried.noise and tried.games.env.acts_at_random):
+        return summary
+    noisy = sum(_by_expert(tried, row, tried.noise)[-1].step.success for row in tried.games.rows)
+    if not noisy:
+        raise Fails(
+            f"the expert wins {won} of {tried.tasks} tasks, and none where {tried.noise:.0%} of turns are random, as "
+            "in demonstrations; see what it makes of observe's `action`, or lower demos.noise (--noise)"
+        )
+    return f"{summary}; wins {noisy} where {tried.noise:.0%} of turns are random"
 
 
-def _by_expert(tried: Tried, row: Mapping[str, Any]) -> list[Turn]:
+def _by_expert(tried: Tried, row: Mapping[str, Any], noise: float = 0.0) -> list[Turn]:
+    """A rollout of the expert; in a share of turns, `noise`, a random action takes the place of its own."""
     running, rng = tried.games.open(row), tried.rng("expert", row["task_id"])
     expert = tried.games.expert(running, rng, skip=False)
     expert.observe(running.reset())
     turns: list[Turn] = []
     while len(turns) < 10 * tried.turns and not (turns and turns[-1].step.done):
-        turns.append(tried.turn(running, expert.act()))
+        action = chosen = expert.act()
+        if noise and rng.random() < noise:
+            action = tried.games.random_action(running, rng)
+        turns.append(tried.turn(running, action))
         if not turns[-1].step.done:
-            expert.observe(turns[-1].step.observation)
+            tell(expert, turns[-1].step.observation, action, chosen)
     running.close()
     return turns
 
 
 def _rollouts(tried: Tried) -> Iterator[tuple[str, list[Turn]]]:
-    """Rollouts at random and, where there is an expert, its own, which reach the goal; each with where it is from."""
+    """Rollouts and, where there is an expert, its own, which reach the goal; each with where it is from."""
     for row in tried.games.rows:
-        if tried.games.env.acts_at_random:
-            running, turns = tried.at_random(row, choice=1)
-            running.close()
-            yield f"task '{row['task_id']}'", turns
+        if tried.games.env.acts_at_random or not tried.games.can("expert"):
+            played = tried.rollout(row, choice=1)
+            played.running.close()
+            yield f"task '{row['task_id']}'", played.turns
         if tried.games.can("expert"):
             yield f"task '{row['task_id']}', played by the expert", _by_expert(tried, row)
 
@@ -382,14 +527,14 @@ def _time(tried: Tried) -> str:
     for row in tried.games.rows:
         begin = time.perf_counter()
         running = tried.games.open(row)
-        running.reset()
+        observation = running.reset()
         opened += time.perf_counter() - begin
-        rng = tried.rng("time", row["task_id"])
+        act = tried.actor(running, tried.rng("time", row["task_id"]))
         for _ in range(tried.turns):
-            action = tried.games.random_action(running, rng) if tried.games.env.acts_at_random else "look"
+            action = act(observation)
             begin = time.perf_counter()
             step = running.step(action)
-            played, count = played + time.perf_counter() - begin, count + 1
+            played, count, observation = played + time.perf_counter() - begin, count + 1, step.observation
             if step.done:
                 break
         running.close()
@@ -403,6 +548,7 @@ CHECKS: dict[str, Callable[[Tried], str]] = {
     "odd actions": _odd_actions,
     "end": _ends,
     "determinism": _deterministic,
+    "together": _together,
     "progress": _progress,
     "distance": _distance,
     "snapshot": _snapshot,

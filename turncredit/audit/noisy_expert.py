@@ -13,8 +13,9 @@ import numpy as np
 
 from turncredit.audit.estimates import mean_and_error
 from turncredit.data.seeding import generator
+from turncredit.envs.protocol import tell
 from turncredit.rollouts.play import Checkpoint
-from turncredit.rollouts.tasks import Games
+from turncredit.rollouts.tasks import MOST_TURNS, Games
 
 
 def has_reference(games: Games) -> bool:
@@ -63,8 +64,8 @@ def _play_on(
         expert.observe(checkpoint.observation, action)
     env.restore(checkpoints[-1].state)
     total = 0.0
-    while True:
-        action = expert.act()
+    for _ in range(MOST_TURNS):
+        action = chosen = expert.act()
         if rng.random() < noise:
             action = games.random_action(env, rng)
         step = env.step(action)
@@ -72,4 +73,5 @@ def _play_on(
         if step.done:
             env.close()
             return total
-        expert.observe(step.observation, action)
+        tell(expert, step.observation, action, chosen)
+    raise games.endless(task)

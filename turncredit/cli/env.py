@@ -103,17 +103,20 @@ def check(
     turns: Annotated[int, typer.Option(min=1, help="Turns after which a rollout is cut.")] = 60,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a call may take.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of random actions.")] = 0,
+    noise: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the expert's turns that are random.")] = 0.1,
 ) -> None:
     """Check that an environment does what it declares; exit code 1 if a check fails."""
-    from turncredit.audit.environment_check import Tried, check_environment
+    from turncredit.audit.environment_check import Tried, check_environment, untried
 
-    failed = 0
+    findings = []
     env, held_out = _environment_slice(name, settings), eval_split or envs.load(name).held_out_split
-    tried = Tried(env, split, held_out, tasks, turns, seed, timeout)
+    tried = Tried(env, split, held_out, tasks, turns, seed, timeout, noise)
     for finding in check_environment(tried):
         print(f"{finding.check:<12} {finding.outcome:<10} {finding.detail}", flush=True)
-        failed += finding.outcome == "fails"
-    if failed:
+        findings.append(finding)
+    if note := untried(tried, findings):
+        print(note)
+    if any(finding.outcome == "fails" for finding in findings):
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turncredit.config import sweep
 from turncredit.config.experiment import Experiment
@@ -145,11 +145,23 @@ def _read(paths: Iterable[str | Path], entries: Iterable[str]) -> dict[str, dict
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:
-    """`data`, found at `key` of `where` (empty: all of it), as a `model`. Raises UserError with one line."""
+    """`data`, found at `key` of `where` (empty: all of it), as a `model`. Raises UserError with one line.
+
+    An unknown key is an error unless the model's own configuration says what becomes of it.
+    """
     try:
+        _closed(model).model_validate(dict(data))
         return model.model_validate(dict(data))
     except ValidationError as error:
         raise UserError(_one_line(error, model, where, prefix=f"{key}." if key else "")) from None
+
+
+def _closed(model: type[Model]) -> type[Model]:
+    """A model that refuses unknown keys where `model` leaves it to Pydantic, which drops them."""
+    if "extra" in model.model_config:
+        return model
+    own = {"__module__": model.__module__, "model_config": ConfigDict(extra="forbid")}
+    return type(model.__name__, (model,), own)
 
 
 def _check_numbers(value: Any, where: str, key: str = "") -> None:

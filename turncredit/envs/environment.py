@@ -58,7 +58,7 @@ class Environment:
     aliases         other names under which tables made elsewhere call it
 
     Playing:
-    Settings        pydantic model of `env.<name>`
+    Settings        pydantic model of `env.<name>`, such as a subclass of `turncredit.data.strict_model.Closed`
     open_task       (row, settings) -> a fresh `Env`; may be a class. None: known from tables only (judges, failures)
     env_class       the class of what `open_task` returns, whose methods are the environment's capabilities; only
                     needed where `open_task` is a function

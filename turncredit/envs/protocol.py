@@ -146,6 +146,11 @@ class Expert(Protocol):
         ...
 
 
+def tell(expert: Expert, observation: str, action: str, chosen: str) -> None:
+    """Show an expert, whose `act` has chosen an action, what the environment printed after `action`."""
+    expert.observe(observation, None if action == chosen else action)
+
+
 class Plans(Protocol):
     """The additional method of an expert whose environment has `expert_columns`."""
 

@@ -19,7 +19,7 @@ from turncredit.config import EnvSlice
 from turncredit.data.progress import progress
 from turncredit.data.seeding import generator
 from turncredit.errors import UserError
-from turncredit.rollouts.tasks import Games, make_tasks
+from turncredit.rollouts.tasks import MOST_TURNS, Games, make_tasks
 
 Act = Callable[[str], str | None]
 """An observation -> the next action; None ends the rollout."""
@@ -123,7 +123,7 @@ class _Replay:
         env = self._games.open(self._games.rows[number])
         observation = env.reset()
         act = _observing(self._games.expert(env, generator(0, "baselines", "replay", number), skip=False))
-        while True:
+        for _ in range(MOST_TURNS):
             action = act(observation)
             assert action is not None
             yield action
@@ -132,6 +132,7 @@ class _Replay:
                 env.close()
                 return
             observation = step.observation
+        raise self._games.endless(self._games.rows[number])
 
 
 def _play(games: Games, row: Mapping[str, Any], start: Start, rng: np.random.Generator) -> tuple[bool, float, int]:
@@ -144,6 +145,8 @@ def _play(games: Games, row: Mapping[str, Any], start: Start, rng: np.random.Gen
         observation, earned, turns, won = step.observation, earned + step.reward, turns + 1, step.success
         if step.done:
             break
+        if turns == MOST_TURNS:
+            raise games.endless(row)
     env.close()
     return won, earned, turns
 

@@ -15,8 +15,9 @@ from turncredit.config import DemosConfig
 from turncredit.data import tables
 from turncredit.data.seeding import generator
 from turncredit.data.workers import gathered
+from turncredit.envs.protocol import tell
 from turncredit.errors import UserError
-from turncredit.rollouts.tasks import Games
+from turncredit.rollouts.tasks import MOST_TURNS, Games
 
 #: Demonstrations that one process plays at a time.
 _BLOCK = 250
@@ -81,8 +82,8 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     expert = games.expert(env, rng, skip=bool(rng.random() < settings.skip))
     expert.observe(observation)
     turns = []
-    while True:
-        action = expert.act()
+    while len(turns) < MOST_TURNS:
+        action = chosen = expert.act()
         planned = expert.columns() if games.env.expert_columns else {}  # type: ignore[attr-defined]  # Plans
         chance = rng.random()
         noisy = bool(chance < settings.noise)
@@ -109,4 +110,5 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
             env.close()
             return turns
         observation = step.observation
-        expert.observe(observation, action)
+        tell(expert, observation, action, chosen)
+    raise games.endless(task)

@@ -26,6 +26,9 @@ from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
 
+#: Turns of an expert's rollout after which an environment is taken for one that never ends its rollouts.
+MOST_TURNS = 1000
+
 
 def make_tasks(config: EnvSlice, split: str | Sequence[str], count: int, seed: int, *, key: str) -> pa.Table:
     """`count` games of the environment's split, as a `tasks` table; the environment's own columns follow.
@@ -160,6 +163,13 @@ class Games:
     @cached_property
     def _by_id(self) -> dict[str, dict[str, Any]]:
         return {row["task_id"]: row for row in self.rows}
+
+    def endless(self, task: Mapping[str, Any]) -> UserError:
+        """The error of a rollout that is not over after `MOST_TURNS` turns."""
+        return UserError(
+            f"environment '{self.env.name}': the rollout of task '{task['task_id']}' is not done after {MOST_TURNS:,} "
+            "turns; an environment ends its rollouts itself: give it a horizon"
+        )
 
     def of_rollout(self, task_id: str, where: str) -> dict[str, Any]:
         """The row of a recorded rollout's game. Raises UserError, naming the rollout `where`, for an unknown one."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turncredit.config import AgentSlice, LoraConfig, SftConfig
 from turncredit.config.stages import Artifact, Stage, table
@@ -76,13 +77,18 @@ def _run(job: Job, team: Team) -> dict[str, float]:
     config: Config = job.config
     settings, base = config.sft, job.policy("base")
     words = envs.load(config.env).words
-    demos = job.table("demos", "demos")
+    demos, where = job.table("demos", "demos"), job.path("demos")
+    played = pc.count_distinct(demos.column("rollout_id")).as_py()
     if settings.successful_only:
         demos = demos.filter(demos.column("success"))
-    where = job.path("demos")
+        if settings.epochs and played and not demos.num_rows:
+            raise UserError(
+                f"{where}: the expert won 0 of {played} demonstrations; lower demos.noise, raise the horizon, or run "
+                f"`turncredit env check {config.env}`"
+            )
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
-        raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
+        raise UserError(f"{where}: no demonstrations to learn from; raise demos.count or the horizon")
     adapter = (config.lora, derive_seed(settings.seed, "lora")) if config.lora else None
     masters = base.masters(config.train_dtype, new_adapter=adapter, fsdp=team.fsdp)
     rows = sft.train(
