@@ -270,6 +270,35 @@ def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
     assert found["reward"].to_pylist()[1::2] == expected
 
 
+def tasks_called_like_rollouts(path: Path) -> Path:
+    """Rollouts 0 to 5 of the tasks 0 to 2."""
+    rows = [
+        {"task_id": str(number % 3), "rollout_id": str(number), "messages": files.messages(number)}
+        for number in range(6)
+    ]
+    return files.lines(path / "mine.jsonl", rows)
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.json"])
+def test_a_rollout_never_gets_the_reward_of_another_that_has_the_id_of_its_task(name: str, tmp_path: Path) -> None:
+    rewards = {"0": 0, "1": 1, "2": 1, "3": 1}
+    table = "rollout_id,reward\n" + "".join(f"{one},{reward}\n" for one, reward in rewards.items())
+    (tmp_path / name).write_text(table if name == "r.csv" else json.dumps(rewards))
+    found, report = imported(tasks_called_like_rollouts(tmp_path), rewards=tmp_path / name)
+    assert found["reward"].to_pylist()[1::2] == [0.0, 1.0, 1.0, 1.0, None, None]
+    assert report.notes[f"no reward for the rollout in {tmp_path / name}"] == 2
+
+
+def test_ids_of_an_object_are_those_of_tasks_if_none_is_a_rollouts(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"t0": 0.5, "t1": 1}))
+    rows = [
+        {"task_id": f"t{number % 2}", "rollout_id": str(number), "messages": files.messages(number)}
+        for number in range(4)
+    ]
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "r.json")
+    assert found["reward"].to_pylist()[1::2] == [0.5, 1.0, 0.5, 1.0]
+
+
 def test_ids_in_a_csv_file_are_text(tmp_path: Path) -> None:
     (tmp_path / "rewards.csv").write_text("group_id,rollout_id,reward\n01,007,1\n,7,0.5\n")
     rows = [{"group_id": "01", "rollout_id": name, "messages": files.messages(0)} for name in ("007", "7")]
