@@ -307,6 +307,22 @@ def test_ids_in_a_csv_file_are_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "rollout_id, reward\n007, 1\n7, 0.5\n",
+        " rollout_id ;reward\n007;1\n7 ;0.5\n",
+        "rollout_id\treward\tnote\n007\t1\ta;b\n7\t0.5\t\n",
+        '\ufeff"rollout_id";"reward"\r\n"007";1\r\n"7";0.5\r\n',
+    ],
+)
+def test_a_csv_file_may_have_blanks_and_semicolons_or_tabs(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rewards.csv").write_text(text)
+    rows = [{"group_id": "g", "rollout_id": name, "messages": files.messages(0)} for name in ("007", "7")]
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "rewards.csv")
+    assert Turns(found).return_R.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ('{"rollout_id": "z", "reward": 1}', "none of its 1 ids belongs to a rollout; the first is 'z'"),

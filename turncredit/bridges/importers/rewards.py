@@ -105,18 +105,33 @@ class Rewards:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.is_file():
         raise UserError(f"--rewards {path}: no such file; check the path")
-    if path.suffix == ".csv":
+    if path.suffix in (".csv", ".tsv"):
         try:
-            options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(IDS, pa.string()), strings_can_be_null=True)
-            table = pyarrow.csv.read_csv(path, convert_options=options)
+            table = _csv(path)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise UserError(
                 f"--rewards {path}: not a CSV table ({str(error).splitlines()[0][:100]}); give another file"
             ) from None
-        yield from ((f"{path}:{number + 2}", row) for number, row in enumerate(table.to_pylist()))
+        yield from ((f"{path}:{number + 2}", _stripped(row)) for number, row in enumerate(table.to_pylist()))
         return
     report = Report(strict=True)
     yield from records(path, report)
+
+
+def _csv(path: Path) -> pa.Table:
+    """A CSV file whose separator is the comma, semicolon or tab that its header has most of. Ids are text."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = next((line for line in file if line.strip()), "")
+    separated = pyarrow.csv.ParseOptions(delimiter=max(",;\t", key=header.count))
+    with pyarrow.csv.open_csv(path, parse_options=separated) as reader:
+        ids = [name for name in reader.schema.names if name.strip() in IDS]
+    typed = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(ids, pa.string()), strings_can_be_null=True)
+    return pyarrow.csv.read_csv(path, parse_options=separated, convert_options=typed)
+
+
+def _stripped(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without blanks around names and texts; a text of blanks alone is null."""
+    return {name.strip(): (value.strip() or None) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _ids(rollout: Rollout) -> Iterator[tuple[str, ...]]:
