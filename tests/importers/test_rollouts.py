@@ -68,6 +68,32 @@ def test_an_id_that_is_unique_stays_as_it_is(tmp_path: Path) -> None:
     assert table.QUALIFIED not in report.notes
 
 
+@pytest.mark.parametrize(
+    ("groups", "note"),
+    [
+        ("aab", "note: 1 of 2 groups has one rollout, and methods compare the rollouts of a group"),
+        ("abcc", "note: 2 of 3 groups have one rollout"),
+        ("ab", "note: every group has one rollout"),
+        ("aabb", ""),
+    ],
+)
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_groups_of_one_rollout_are_noted(groups: str, note: str, in_parts: bool, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"group_id": group, "rollout_id": str(number), "reward": 1, "messages": files.messages(0)}
+        for number, group in enumerate(groups)
+    ]
+    if in_parts:
+        rows = [
+            {"turn": turn, "reward": 0, "action": "a", "group_id": row["group_id"], "rollout_id": row["rollout_id"]}
+            for row in rows
+            for turn in range(2)
+        ]
+    done = turncredit("import", files.lines(tmp_path / "mine.jsonl", rows), "--out", tmp_path / "out.parquet")
+    assert note in done.stdout
+    assert ("one rollout" in done.stdout) == bool(note)
+
+
 def test_an_id_twice_in_a_task_is_read_once(tmp_path: Path) -> None:
     path = rollouts(tmp_path)
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")

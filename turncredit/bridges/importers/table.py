@@ -9,6 +9,7 @@ the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,9 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
         changes = ledger.changes()
         columns = [name for name in SCHEMA.names if name not in empty]
         made_by = {**made_by, **_counts(report)}
-        report.rollouts, report.turns = _copy(first, part, columns, changes, made_by)
+        sizes, report.turns = _copy(first, part, columns, changes, made_by)
+        report.rollouts, report.groups = sizes.total(), len(sizes)
+        report.lone_groups = sum(size == 1 for size in sizes.values())
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
         if report.skips > (report.turns if report.rollouts_in_parts else report.rollouts) and not options.allow_skips:
@@ -369,9 +372,14 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(first: Path, out: Path, columns: list[str], changes: Changes, made_by: Mapping[str, Any]) -> tuple[int, int]:
-    """Copy these columns of the table with its `changes`; returns the numbers of rollouts and turns."""
-    turns = rollouts = 0
+def _copy(
+    first: Path, out: Path, columns: list[str], changes: Changes, made_by: Mapping[str, Any]
+) -> tuple[Counter[int], int]:
+    """Copy these columns of the table with its `changes`; returns the rollouts of each group and the number of turns.
+
+    The groups are hashes of their ids.
+    """
+    turns, sizes = 0, Counter[int]()
     reads = [*columns, *(FOUND.values() if changes.found else [])]
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
@@ -381,9 +389,9 @@ def _copy(first: Path, out: Path, columns: list[str], changes: Changes, made_by:
             for number in range(file.num_row_groups):
                 table = _changed(file.read_row_group(number, columns=reads, use_threads=False), changes)
                 turns += table.num_rows
-                rollouts += pc.sum(pc.equal(table["turn"], 0)).as_py() or 0
+                sizes.update(map(hash, table["group_id"].filter(pc.equal(table["turn"], 0)).to_pylist()))
                 writer.write_table(table.select(columns).cast(schema).replace_schema_metadata(schema.metadata))
-    return rollouts, turns
+    return sizes, turns
 
 
 def _changed(table: pa.Table, changes: Changes) -> pa.Table:
