@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from turncredit.bridges.importers.said import Said
 
 Message = dict[str, Any]
 Ours = Callable[[Message], bool]
+#: What stands before the messages in an observation that shows the history (`_after`).
+_DIGEST = re.compile(r"\A\[history [0-9a-f]{12}\]\n")
 
 NO_TURN = "no turn: the policy wrote no message"
 NOTHING = "a message in which the policy wrote nothing is no turn"
@@ -126,6 +129,11 @@ def _add(digest: Any, turn: Turn, action: str) -> None:
 def _after(digest: Any, text: str) -> str:
     """A text after the digest of the history."""
     return f"[history {digest.hexdigest()}]\n{text}"
+
+
+def without_history(observation: str) -> str:
+    """An observation without the digest of the history."""
+    return _DIGEST.sub("", observation)
 
 
 def retold(turns: Sequence[Turn], column: str) -> list[Turn]:
