@@ -63,6 +63,23 @@ def refused(credit: Callable[..., int], folder: Path, capsys: pytest.CaptureFixt
     return told
 
 
+@pytest.mark.parametrize(
+    ("groups", "rewards", "warned"),
+    [
+        ("ab", [0.0, 1.0], "every group has one rollout, and methods compare the rollouts of a group"),
+        ("aab", [1.0, 1.0, 0.0], "the rollouts of each group have equal returns"),
+        ("aa", [1.0, 0.0], None),
+    ],
+)
+def test_credit_that_is_0_everywhere_is_warned_of_with_the_reason(groups, rewards, warned, credit, folder, capsys):
+    keys = {"group_id": list(groups), "rollout_id": [str(number) for number in range(len(groups))]}
+    pq.write_table(pa.table({**keys, "turn": [0] * len(groups), "reward": rewards}), folder / "turns.parquet")
+    assert credit("flat_grpo") == 0
+    out = capsys.readouterr().out
+    assert ("warning: every advantage is 0" in out) == (warned is not None)
+    assert (warned or "") in out
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_any_method_runs_on_a_table_of_anybodys(name, credit, folder):
     sides = [part for need in METHODS[name].needs for part in (f"--{need}", f"{need}.parquet")]

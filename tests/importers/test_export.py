@@ -15,13 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import nonempty, turncredit
+from tests.importers import files
 from turncredit.bridges import exporters, importers
 from turncredit.bridges.exporters.rollouts import COLUMNS
+from turncredit.bridges.importers.base import Options
 from turncredit.data import provenance, tables
 
 #: Texts that importers look into: conventions of actions, calls, marks of reasoning, roles.
 MARKED = st.sampled_from(
-    ["<action>go</action>", "Action: go", "> look", "<think>x</think>go", "user\nassistant", '{"a": 1}', " x\n", "雪 ü"]
+    [
+        "<action>go</action>",
+        "Action: go",
+        "> look",
+        "<think>x</think>go",
+        "user\nassistant",
+        '{"a": 1}',
+        " x\n",
+        "雪 ü",
+        "[history 0123456789ab]\nok",
+    ]
 )
 TEXT = st.one_of(st.none(), st.just(""), MARKED, st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
 IDS = st.one_of(st.none(), st.lists(st.integers(0, 9), max_size=3))
@@ -144,6 +156,30 @@ def test_chats_have_the_messages_the_return_and_the_credit_of_each_turn(tmp_path
     assert (first["reward"], first["turn_rewards"]) == (1.0, [0.0, 1.0])
     assert first["advantages"] == {"gigpo": [0.5, 1.0], "flat_grpo": [0.7, 0.7]}
     assert second["messages"][-1] == {"role": "assistant", "content": "wait"}
+
+
+@pytest.mark.parametrize("to", ["openai", "atif", "verifiers"])
+@pytest.mark.parametrize("shows", ["auto", "calls", "history", "messages"])
+def test_messages_of_an_export_have_nothing_that_the_import_added(to: str, shows: Any, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [{"role": "user", "content": "tidy up"}]
+    for number in range(2):
+        call = {"id": f"c{number}", "function": {"name": "wipe", "arguments": {"row": number}}}
+        said += [{"role": "assistant", "content": "", "tool_calls": [call]}]
+        said += [{"role": "tool", "tool_call_id": f"c{number}", "content": "ok" * (1 - number)}]
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1, "messages": [*said, {"role": "assistant", "content": "."}]}
+    importers.run(
+        [files.lines(tmp_path / "mine.jsonl", [row])], tmp_path / "first.parquet", options=Options(observation=shows)
+    )
+    first = tables.read(tmp_path / "first.parquet")
+    out = written(tmp_path, first, to)
+    text = (out if out.is_file() else next(out.iterdir())).read_text()
+    messages = text.partition('"turncredit": {')[0]
+    assert "[history" not in messages
+    assert messages.count("wipe") == 2
+    importers.run([out], tmp_path / "again.parquet")
+    assert in_order(tables.read(tmp_path / "again.parquet").select(first.drop("source").column_names)) == in_order(
+        first.drop("source")
+    )
 
 
 def test_a_trajectory_of_harbor_has_full_prompts_and_numbered_steps(tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ def test_there_is_a_response_for_each_convention() -> None:
 def talks(path: Path, *responses: str) -> Path:
     said = [
         message
-        for text in responses
-        for message in ({"role": "user", "content": "o"}, {"role": "assistant", "content": text})
+        for number, text in enumerate(responses)
+        for message in ({"role": "user", "content": f"o{number}"}, {"role": "assistant", "content": text})
     ]
     return files.lines(path / "mine.jsonl", [{"group_id": "g", "rollout_id": "r", "reward": 1, "messages": said}])
 
@@ -164,8 +164,79 @@ def test_an_action_within_a_response_is_found_where_all_responses_have_it(conven
     assert [row["action"] for row in rows] == ["go to A"] * 3
     assert f"every response has its action {convention}: that is the action" in report.notes
     rows, report = imported(talks(tmp_path, RESPONSES[convention], "I give up.", RESPONSES[convention]))
-    assert [row["action"] for row in rows] == [RESPONSES[convention], "I give up.", RESPONSES[convention]]
+    whole = RESPONSES[convention].removeprefix("<think>hm</think>\n")
+    assert [row["action"] for row in rows] == [whole, "I give up.", whole]
     assert not any("every response" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("response", "action"),
+    [
+        ("<think>\nhm\n</think>\n\ngo", "go"),
+        (" <thinking>hm</thinking>go\nto A ", "go\nto A "),
+        ("<reasoning>hm</reasoning> <think></think> go", "go"),
+        ("hm, or <b>\n</think>\ngo", "go"),
+        ("go <think>hm</think> on", "go <think>hm</think> on"),
+        ("```python\nx = '</think>'\n```", "```python\nx = '</think>'\n```"),
+    ],
+)
+def test_a_thought_before_the_action_is_no_part_of_it(response: str, action: str, tmp_path: Path) -> None:
+    turn = {"group_id": "g", "rollout_id": "r", "turn": 0, "reward": 1, "response_text": response}
+    for path in (talks(tmp_path, response), files.lines(tmp_path / "turns.jsonl", [turn])):
+        rows, report = imported(path)
+        assert (rows[0]["action"], rows[0]["response_text"]) == (action, response)
+        assert report.notes.get(table.THOUGHTS, 0) == (action != response)
+
+
+def test_a_call_within_a_thought_is_none(tmp_path: Path) -> None:
+    stay, go = (f'<tool_call>{{"name": "{name}"}}</tool_call>' for name in ("stay", "go"))
+    rows, report = imported(talks(tmp_path, f"<think>{stay}</think>{go}"))
+    assert rows[0]["action"] == "go {}"
+    assert report.notes == {}
+
+
+def test_a_thought_that_does_not_end_is_the_action_and_noted(tmp_path: Path) -> None:
+    rows, report = imported(talks(tmp_path, "<think>hm go"))
+    assert rows[0]["action"] == "<think>hm go"
+    assert report.notes == {table.ENDLESS: 1}
+
+
+#: what is written around an action, with a thought of the rollout's own; and what the user says of it
+AROUND = {
+    "nothing": ("{action}", None),
+    "a thought": ("<think>{thought}</think>\n{action}", None),
+    "a convention": ("Thought: {thought}\nAction: {action}", None),
+    "a place that the user names": ("{thought} DO {action}", expression("DO (.*)", None)),
+}
+
+
+def rollouts_around(path: Path, text: str, *actions: tuple[str, str]) -> Path:
+    """Two rollouts with these actions, with `text` around each."""
+    path.mkdir()
+    rows = []
+    for number, chosen in enumerate(zip(*actions, strict=True)):
+        said = talks(path, *[text.format(thought=f"i{number}", action=action) for action in chosen])
+        rows.append(json.loads(said.read_text()) | {"rollout_id": number})
+    return files.lines(path / "mine.jsonl", rows)
+
+
+@pytest.mark.parametrize("around", sorted(AROUND))
+def test_a_history_that_is_shown_is_of_results_and_actions_alone(around: str, tmp_path: Path) -> None:
+    actions = (("a", "a"), ("b", "b"), ("c0", "c1"), ("d", "d"))
+    text, pattern = AROUND[around]
+    found, _ = imported(rollouts_around(tmp_path / "1", text, *actions), observation="history", action=pattern)
+    plain_path = rollouts_around(tmp_path / "2", "{action}", *actions)
+    plain, _ = imported(plain_path, observation="history")
+    assert [row["observation"] for row in found] == [row["observation"] for row in plain]
+    assert anchors(plain_path) == [2, 2, 2, 1, 2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("around", sorted(AROUND))
+def test_the_warning_of_different_histories_is_of_different_actions_alone(around: str, tmp_path: Path) -> None:
+    text, pattern = AROUND[around]
+    for folder, first, warnings in (("1", ("a", "a"), {}), ("2", ("a", "b"), {table.ANCHORS: 1})):
+        _, report = imported(rollouts_around(tmp_path / folder, text, first, ("c", "c")), action=pattern)
+        assert report.warnings == warnings
 
 
 def test_an_action_of_react_has_its_input(tmp_path: Path) -> None:

@@ -68,6 +68,32 @@ def test_an_id_that_is_unique_stays_as_it_is(tmp_path: Path) -> None:
     assert table.QUALIFIED not in report.notes
 
 
+@pytest.mark.parametrize(
+    ("groups", "note"),
+    [
+        ("aab", "note: 1 of 2 groups has one rollout, and methods compare the rollouts of a group"),
+        ("abcc", "note: 2 of 3 groups have one rollout"),
+        ("ab", "note: every group has one rollout"),
+        ("aabb", ""),
+    ],
+)
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_groups_of_one_rollout_are_noted(groups: str, note: str, in_parts: bool, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"group_id": group, "rollout_id": str(number), "reward": 1, "messages": files.messages(0)}
+        for number, group in enumerate(groups)
+    ]
+    if in_parts:
+        rows = [
+            {"turn": turn, "reward": 0, "action": "a", "group_id": row["group_id"], "rollout_id": row["rollout_id"]}
+            for row in rows
+            for turn in range(2)
+        ]
+    done = turncredit("import", files.lines(tmp_path / "mine.jsonl", rows), "--out", tmp_path / "out.parquet")
+    assert note in done.stdout
+    assert ("one rollout" in done.stdout) == bool(note)
+
+
 def test_an_id_twice_in_a_task_is_read_once(tmp_path: Path) -> None:
     path = rollouts(tmp_path)
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
@@ -270,9 +296,54 @@ def test_rewards_come_from_a_second_file(name: str, tmp_path: Path) -> None:
     assert found["reward"].to_pylist()[1::2] == expected
 
 
+def tasks_called_like_rollouts(path: Path) -> Path:
+    """Rollouts 0 to 5 of the tasks 0 to 2."""
+    rows = [
+        {"task_id": str(number % 3), "rollout_id": str(number), "messages": files.messages(number)}
+        for number in range(6)
+    ]
+    return files.lines(path / "mine.jsonl", rows)
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.json"])
+def test_a_rollout_never_gets_the_reward_of_another_that_has_the_id_of_its_task(name: str, tmp_path: Path) -> None:
+    rewards = {"0": 0, "1": 1, "2": 1, "3": 1}
+    table = "rollout_id,reward\n" + "".join(f"{one},{reward}\n" for one, reward in rewards.items())
+    (tmp_path / name).write_text(table if name == "r.csv" else json.dumps(rewards))
+    found, report = imported(tasks_called_like_rollouts(tmp_path), rewards=tmp_path / name)
+    assert found["reward"].to_pylist()[1::2] == [0.0, 1.0, 1.0, 1.0, None, None]
+    assert report.notes[f"no reward for the rollout in {tmp_path / name}"] == 2
+
+
+def test_ids_of_an_object_are_those_of_tasks_if_none_is_a_rollouts(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"t0": 0.5, "t1": 1}))
+    rows = [
+        {"task_id": f"t{number % 2}", "rollout_id": str(number), "messages": files.messages(number)}
+        for number in range(4)
+    ]
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "r.json")
+    assert found["reward"].to_pylist()[1::2] == [0.5, 1.0, 0.5, 1.0]
+
+
 def test_ids_in_a_csv_file_are_text(tmp_path: Path) -> None:
     (tmp_path / "rewards.csv").write_text("group_id,rollout_id,reward\n01,007,1\n,7,0.5\n")
     rows = [{"group_id": "01", "rollout_id": name, "messages": files.messages(0)} for name in ("007", "7")]
+    found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "rewards.csv")
+    assert Turns(found).return_R.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rollout_id, reward\n007, 1\n7, 0.5\n",
+        " rollout_id ;reward\n007;1\n7 ;0.5\n",
+        "rollout_id\treward\tnote\n007\t1\ta;b\n7\t0.5\t\n",
+        '\ufeff"rollout_id";"reward"\r\n"007";1\r\n"7";0.5\r\n',
+    ],
+)
+def test_a_csv_file_may_have_blanks_and_semicolons_or_tabs(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rewards.csv").write_text(text)
+    rows = [{"group_id": "g", "rollout_id": name, "messages": files.messages(0)} for name in ("007", "7")]
     found, _ = imported(files.lines(tmp_path / "mine.jsonl", rows), rewards=tmp_path / "rewards.csv")
     assert Turns(found).return_R.tolist() == [1.0, 0.5]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 import yaml
 
@@ -67,12 +68,26 @@ def credit(
     side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
     if labels is not None and "labels" in side:
         _check_asked(labels, chosen)
-    table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
+    view = Turns(tables.read(turns), side, where=str(turns))
+    table = compute(view, chosen, seed=seed)
     made_by = provenance.record(
         "credit", config={"method": method, "params": chosen.params()}, inputs={"turns": turns, **side_paths}, seed=seed
     )
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
+    if not np.any(table.column("advantage").to_numpy()):
+        print(f"warning: every advantage is 0, so an update learns nothing{_why_0(view)}")
+
+
+def _why_0(turns: Turns) -> str:
+    """Why methods that compare the rollouts of a group give no credit; empty where the groups do not tell."""
+    if turns.size_G.max() == 1:
+        return (
+            ": every group has one rollout, and methods compare the rollouts of a group; give those of a task the same "
+            "group_id"
+        )
+    low_G, high_G = (cut.reduceat(turns.return_R, turns.first_G) for cut in (np.minimum, np.maximum))
+    return ": the rollouts of each group have equal returns" if np.array_equal(low_G, high_G) else ""
 
 
 def _check_asked(labels: Path, method: Method) -> None:

@@ -106,8 +106,16 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
+def _lone(report: Report) -> str:
+    if report.lone_groups == report.groups:
+        return "every group has"
+    return f"{report.lone_groups} of {report.groups} groups {'has' if report.lone_groups == 1 else 'have'}"
+
+
 def _tell(report: Report, out: Path) -> None:
     print("\n".join(report.lines()))
+    if report.lone_groups:
+        print(f"note: {_lone(report)} one rollout, and methods compare the rollouts of a group (--map group_id=FIELD)")
     print(f"{out}: {report.turns} turns of {report.rollouts} rollouts from {', '.join(report.formats)}")
     if report.notes.get(NO_REWARD) == report.rollouts:
         print("No method can credit these turns: no rollout has a reward. Import again with --rewards or --map reward=")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from turncredit.bridges.importers.messages import without_history
 from turncredit.data import tables
 from turncredit.data.credits import by_method, credit_of
 from turncredit.data.turns import Turns
@@ -40,13 +41,16 @@ class Exported:
         return sum(known) if known else None
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """What the policy saw and what it wrote in each turn. Raises UserError where it wrote nothing at all."""
+        """What the policy saw and what it wrote in each turn. Raises UserError where it wrote nothing at all.
+
+        What an import added to observations (`Observation`) is left out: nobody wrote it.
+        """
         written = [str(turn.get("response_text") or turn.get("action") or "") for turn in self.turns]
         if not any(map(str.strip, written)):
             where = f"rollout '{self.rollout_id}' of group '{self.group_id}'"
             without = "without texts a table can be exported --to huggingface"
             raise UserError(f"{where}: neither response_text nor action in a turn, so there are no messages; {without}")
-        yield from zip((str(turn.get("observation") or "") for turn in self.turns), written, strict=True)
+        yield from zip(map(_heard, [{}, *self.turns], self.turns), written, strict=False)
 
     def tokens(self, turn: int) -> tuple[list[int], list[int], list[float]]:
         """What was new in a turn's prompt, its response, and the log-probabilities of that, if there are as many."""
@@ -60,6 +64,14 @@ class Exported:
     def last(self) -> str:
         """What came after the last turn."""
         return str(self.turns[-1].get("next_observation") or "")
+
+
+def _heard(before: Mapping[str, Any], turn: Mapping[str, Any]) -> str:
+    """A turn's observation without the hash of the history, or the call of the turn before, that an import added."""
+    observation, reply = str(turn.get("observation") or ""), before.get("next_observation")
+    if reply is not None and observation == f"{before.get('action')}\n{reply}":
+        return str(reply)
+    return without_history(observation)
 
 
 class Rollouts:

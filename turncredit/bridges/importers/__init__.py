@@ -166,6 +166,8 @@ def _rollouts(
     files: Sequence[Source], name: str | None, report: Report, options: Options, rewards: Rewards | None
 ) -> Iterator[Rollout]:
     number = 0
+    if rewards is not None:
+        rewards.tell_ids(_read(files, name, Report(), options))
     for rollout in _read(files, name, report, options):
         if rewards is not None:
             rewards.give(rollout, report)

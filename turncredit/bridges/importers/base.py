@@ -66,6 +66,9 @@ class Report:
     records: int = 0
     rollouts: int = 0
     turns: int = 0
+    #: how many groups were written, and how many of them have one rollout
+    groups: int = 0
+    lone_groups: int = 0
     #: format -> how many rollouts
     formats: dict[str, int] = field(default_factory=dict)
     #: reason -> how often, and where first

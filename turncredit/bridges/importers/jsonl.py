@@ -35,6 +35,7 @@ from turncredit.bridges.importers.base import (
 from turncredit.bridges.importers.message import is_message
 from turncredit.bridges.importers.messages import prompt_of, turns_of
 from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import spoken
 
 TEXTS = ("observation", "response_text", "action", "next_observation")
 IDS = ("task_id", "goal")
@@ -129,7 +130,7 @@ def _turn(where: str, row: dict[str, Any], found: Found, columns: dict[str, Any]
     texts = {key: value for key in TEXTS if (value := found.value(row, key)) is not None}
     turn.update({key: flat(value, found.report.note) for key, value in texts.items()})
     if "action" not in turn and "response_text" in turn:
-        turn["action"], turn["_says"] = turn["response_text"], True
+        turn.update(spoken(turn["response_text"]))
     if done is not None:
         turn["done"] = done
     return Rollout(group, rollout, [turn], where, None, columns, part=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from turncredit.bridges.importers.said import Said
 
 Message = dict[str, Any]
 Ours = Callable[[Message], bool]
+#: What stands before the messages in an observation that shows the history (`_after`).
+_DIGEST = re.compile(r"\A\[history [0-9a-f]{12}\]\n")
 
 NO_TURN = "no turn: the policy wrote no message"
 NOTHING = "a message in which the policy wrote nothing is no turn"
@@ -87,9 +90,10 @@ class History:
             return text
         if self._shows == "calls" and self._calls:
             return f"{self._calls}\n{text}"
-        if self._shows == "history" or (self._shows == "auto" and self._called):
-            return f"[history {self._digest.hexdigest()}]\n{text}"
-        return text
+        return _after(self._digest, text) if self._shows_digest() else text
+
+    def _shows_digest(self) -> bool:
+        return self._begun and (self._shows == "history" or (self._shows == "auto" and self._called))
 
     def turn(self, message: Said) -> Turn | None:
         """The turn in which the policy wrote `message`, which becomes history; None where it wrote nothing."""
@@ -102,17 +106,47 @@ class History:
             "response_text": response.whole,
             "action": response.action,
             "_reply": self.reply(),
-            "_history": self._digest.digest() if self._shows != "history" else None,
+            "_history": self._digest.digest(),
+            "_shows_history": self._shows_digest(),
             "_says": not response.calls and "action" not in message.columns,
+            "_thought": response.thought and not response.calls and "action" not in message.columns,
             **message.columns,
         }
         self._calls = response.calls
         self._called |= bool(response.calls)
         self._begun = True
-        self._digest.update(f"{self.reply()}\0{turn['action']}\0".encode(errors="replace"))
+        _add(self._digest, turn, turn["action"])
         self._since = []
         self.hear(response.results)
         return turn
+
+
+def _add(digest: Any, turn: Turn, action: str) -> None:
+    """Add a turn to the digest of the history: what came back before it, and the action."""
+    digest.update(f"{turn['_reply']}\0{action}\0".encode(errors="replace"))
+
+
+def _after(digest: Any, text: str) -> str:
+    """A text after the digest of the history."""
+    return f"[history {digest.hexdigest()}]\n{text}"
+
+
+def without_history(observation: str) -> str:
+    """An observation without the digest of the history."""
+    return _DIGEST.sub("", observation)
+
+
+def retold(turns: Sequence[Turn], column: str) -> list[Turn]:
+    """`observation` and `_history` of each turn if `column` has its action; as they are where no history was kept."""
+    if not all("_history" in turn for turn in turns):
+        return list(turns)
+    digest = hashlib.blake2b(digest_size=6)
+    told: list[Turn] = []
+    for turn in turns:
+        observation = _after(digest, turn["_reply"]) if turn["_shows_history"] else turn["observation"]
+        told.append({"observation": observation, "_history": digest.digest()})
+        _add(digest, turn, turn[column] if column in turn else turn["action"])
+    return told
 
 
 def _joined(said: Iterable[Said]) -> list[Said]:

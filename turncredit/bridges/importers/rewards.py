@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ class Rewards:
         self._used: set[tuple[str, ...]] = set()
         #: the group of each rollout that was found by its own id alone
         self._group_of: dict[str, str] = {}
+        #: whether the file has objects of ids and numbers, which do not say what the ids are of
+        self._says_no_kind = self._ids_are_tasks = False
         for where, row in _rows(path):
+            self._says_no_kind |= _is_object_of_ids(row)
             try:
                 self._add(where, _outcomes(row))
             except Skip as skip:
@@ -48,8 +51,14 @@ class Rewards:
                     "each rollout, by group_id and rollout_id"
                 )
 
+    def tell_ids(self, rollouts: Iterable[Rollout]) -> None:
+        """Tell what the ids of an object `{id: reward}` are of: of tasks, if none of them is that of a rollout."""
+        self._ids_are_tasks = self._says_no_kind and not any(
+            one in self._by_id for rollout in rollouts for one in _ids(rollout) if one[0] == "rollout"
+        )
+
     def give(self, rollout: Rollout, report: Report) -> None:
-        """Give a rollout its reward.
+        """Give a rollout its reward. `tell_ids` has seen all rollouts before.
 
         Raises UserError for records that are turns, and for a rollout id that is found in two groups.
         """
@@ -58,7 +67,7 @@ class Rewards:
                 f"--rewards {self.path}: records of these files are turns, which hold their rewards; "
                 "leave --rewards out"
             )
-        found = next((one for one in _ids(rollout) if one in self._by_id), None)
+        found = next((one for one in self._ids_of(rollout) if one in self._by_id), None)
         if found is None:
             report.note(f"no reward for the rollout in {self.path}")
             return
@@ -75,6 +84,12 @@ class Rewards:
         if success is not None:
             rollout.columns = {**rollout.columns, "success": success}
 
+    def _ids_of(self, rollout: Rollout) -> Iterator[tuple[str, ...]]:
+        yield from _ids(rollout)
+        task = rollout.columns.get("task_id")
+        if self._ids_are_tasks and task is not None:
+            yield "rollout", str(task)
+
     def check(self, report: Report) -> None:
         """Raises UserError where no id is that of a rollout; notes rewards of rollouts that are not there."""
         if not self._used:
@@ -90,18 +105,33 @@ class Rewards:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.is_file():
         raise UserError(f"--rewards {path}: no such file; check the path")
-    if path.suffix == ".csv":
+    if path.suffix in (".csv", ".tsv"):
         try:
-            options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(IDS, pa.string()), strings_can_be_null=True)
-            table = pyarrow.csv.read_csv(path, convert_options=options)
+            table = _csv(path)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise UserError(
                 f"--rewards {path}: not a CSV table ({str(error).splitlines()[0][:100]}); give another file"
             ) from None
-        yield from ((f"{path}:{number + 2}", row) for number, row in enumerate(table.to_pylist()))
+        yield from ((f"{path}:{number + 2}", _stripped(row)) for number, row in enumerate(table.to_pylist()))
         return
     report = Report(strict=True)
     yield from records(path, report)
+
+
+def _csv(path: Path) -> pa.Table:
+    """A CSV file whose separator is the comma, semicolon or tab that its header has most of. Ids are text."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = next((line for line in file if line.strip()), "")
+    separated = pyarrow.csv.ParseOptions(delimiter=max(",;\t", key=header.count))
+    with pyarrow.csv.open_csv(path, parse_options=separated) as reader:
+        ids = [name for name in reader.schema.names if name.strip() in IDS]
+    typed = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(ids, pa.string()), strings_can_be_null=True)
+    return pyarrow.csv.read_csv(path, parse_options=separated, convert_options=typed)
+
+
+def _stripped(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without blanks around names and texts; a text of blanks alone is null."""
+    return {name.strip(): (value.strip() or None) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _ids(rollout: Rollout) -> Iterator[tuple[str, ...]]:
@@ -114,7 +144,12 @@ def _ids(rollout: Rollout) -> Iterator[tuple[str, ...]]:
     yield "rollout", name
     if task is not None:
         yield "task", str(task)
-        yield "rollout", str(task)
+
+
+def _is_object_of_ids(row: Mapping[str, Any]) -> bool:
+    """Whether a record is an object of ids and numbers."""
+    named = {"resolved_ids", "reward", "score", "success", "resolved"} & set(row)
+    return bool(row) and not named and all(isinstance(value, int | float) for value in row.values())
 
 
 def _outcomes(row: Mapping[str, Any]) -> dict[tuple[str, ...], Outcome]:
@@ -125,9 +160,9 @@ def _outcomes(row: Mapping[str, Any]) -> dict[tuple[str, ...], Outcome]:
             for name, reward in RESOLVED.items()
             for one in row.get(name) or []
         }
+    if _is_object_of_ids(row):
+        return {("rollout", str(name)): (finite_or_none(value), None) for name, value in row.items()}
     if not {"reward", "score", "success", "resolved"} & set(row):
-        if row and all(isinstance(value, int | float) for value in row.values()):
-            return {("rollout", str(name)): (finite_or_none(value), None) for name, value in row.items()}
         raise Skip("a record without 'reward'", ", ".join(list(row)[:6]))
     success = truth(row.get("success", row.get("resolved")), "success")
     reward = finite_or_none(row.get("reward", row.get("score")))

@@ -44,11 +44,13 @@ class Said:
             if text:
                 texts[kind].append(text)
         said = "\n".join(texts["text"])
+        text = without_thought(said)
         return Response(
             "\n".join([*texts["reasoning"], *texts["text"], *texts["call"]]),
-            said,
-            "\n".join(texts["call"] or calls_in(said)),
+            text,
+            "\n".join(texts["call"] or calls_in(text)),
             "\n".join(texts["result"]),
+            thought=len(text) < len(said),
         )
 
 
@@ -56,20 +58,46 @@ class Response(NamedTuple):
     """What a policy wrote.
 
     whole    reasoning, text and calls: the column `response_text`
-    text     the text alone
+    text     the text alone, without a thought that it begins with
     calls    the tool calls, a line each, as parts or as markup in the text; empty without any
     results  of calls that a server answered within the message: the environment's, and not in `whole`
+    thought  whether the text began with a thought
     """
 
     whole: str
     text: str
     calls: str
     results: str
+    thought: bool
 
     @property
     def action(self) -> str:
         """The calls; without any, the text."""
         return self.calls or self.text
+
+
+#: Thoughts at the beginning of a text, as reasoning models and prompts have them. `<think>` may stand in the prompt.
+_THOUGHTS = re.compile(r"(?:\s*<(think|thinking|reasoning)>.*?</\1>)+\s*", re.DOTALL)
+_BEGINS = re.compile(r"\s*<(?:think|thinking|reasoning)>")
+
+
+def without_thought(text: str) -> str:
+    """The text after the thoughts that it begins with; one that does not end is no thought."""
+    if thoughts := _THOUGHTS.match(text):
+        return text[thoughts.end() :]
+    before, closed, after = text.partition("</think>")
+    return after.lstrip() if closed and "<think>" not in before and "```" not in before else text
+
+
+def begins_a_thought(text: Any) -> bool:
+    """Whether a text begins with the tag of a thought."""
+    return isinstance(text, str) and _BEGINS.match(text) is not None
+
+
+def spoken(text: Any) -> Turn:
+    """What a turn says whose response is this text alone: its `action` is what follows the thought."""
+    action = without_thought(text) if isinstance(text, str) else text
+    return {"response_text": text, "action": action, "_says": True, "_thought": action != text}
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str)

@@ -9,6 +9,7 @@ the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ import pyarrow.parquet as pq
 
 from turncredit.bridges.importers.actions import Finder
 from turncredit.bridges.importers.base import NO_REWARD, Options, Report, Rollout, Turn
+from turncredit.bridges.importers.messages import retold
+from turncredit.bridges.importers.said import begins_a_thought
 from turncredit.data import tables
 from turncredit.data.files import new_file
 from turncredit.errors import UserError
@@ -29,8 +32,9 @@ SCHEMA = tables.schema("imported")
 TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 REQUIRED = ("group_id", "rollout_id", "turn", "reward", "done", "source")
 COLUMNS = tuple(name for name in SCHEMA.names if name not in REQUIRED)
-#: In the first pass: the action that a convention of responses would give, if all of them keep it.
-FOUND = pa.field("_found", pa.string())
+#: In the first pass: the columns that a convention of responses would give, if all of them keep it.
+FOUND = {"action": "_found", "observation": "_found_observation"}
+DRAFT = pa.schema([*SCHEMA, *(pa.field(name, pa.string()) for name in FOUND.values())])
 #: A row group is written once its turns have this many characters and tokens.
 SIZE = 4_000_000
 #: Turns beyond this are no turns, but a field that holds something else.
@@ -45,6 +49,8 @@ FROM_ONE = "turns are counted from 1 in the file: they are written from 0"
 COPY = "a turn stands twice with the same content: it counts once"
 ON_LAST = "the reward is on the rollout's last turn alone: it is 0 on the others"
 REPEATED = "every turn of a rollout has the same reward, and the return is their sum; --reward-once counts it once"
+THOUGHTS = "a response begins with a thought (up to `</think>` or the like), which is no part of the action"
+ENDLESS = "a response begins a thought that does not end: all of the response is the action"
 ANCHORS = (
     "equal observations of a group have different histories, and GiGPO and others treat them as one state: fine if the "
     "observation is the whole state, otherwise import with --observation history"
@@ -62,7 +68,7 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
         first = Path(folder) / "rows.parquet"
         empty = set(COLUMNS)
         quick = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
-        with pq.ParquetWriter(first, SCHEMA.append(FOUND), **quick) as writer:
+        with pq.ParquetWriter(first, DRAFT, **quick) as writer:
             for batch in _batches(ledger.checked(rollouts)):
                 table = _table(batch, report, ledger)
                 writer.write_table(table)
@@ -70,7 +76,9 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
         changes = ledger.changes()
         columns = [name for name in SCHEMA.names if name not in empty]
         made_by = {**made_by, **_counts(report)}
-        report.rollouts, report.turns = _copy(first, part, columns, changes, made_by)
+        sizes, report.turns = _copy(first, part, columns, changes, made_by)
+        report.rollouts, report.groups = sizes.total(), len(sizes)
+        report.lone_groups = sum(size == 1 for size in sizes.values())
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
         if report.skips > (report.turns if report.rollouts_in_parts else report.rollouts) and not options.allow_skips:
@@ -89,7 +97,7 @@ class Changes:
     shift       what is taken off turn numbers
     fill        rollouts whose null rewards are 0
     once        rollouts whose reward counts once -> their last turn
-    found       whether the actions that a convention found are the actions
+    found       whether what a convention found counts
     """
 
     left_out: set[tuple[str | None, str]]
@@ -112,6 +120,22 @@ class Seen:
     rewards: set[float] = field(default_factory=set)
 
 
+class Anchors:
+    """Observations with their histories: `mixed` are those that stand after several."""
+
+    def __init__(self) -> None:
+        self.mixed: set[int] = set()
+        self._history: dict[int, int] = {}
+
+    def watch(self, group: str, turn: Turn) -> None:
+        """Count an observation that stands after another history than an equal one before."""
+        if "_history" not in turn or len(self._history) > MOST_ANCHORS:
+            return
+        anchor, history = hash((group, turn["observation"])), hash(turn["_history"])
+        if self._history.setdefault(anchor, history) != history:
+            self.mixed.add(anchor)
+
+
 class Ledger:
     """The rollouts so far: which ids are taken, and which turns of a rollout in parts are there.
 
@@ -126,8 +150,7 @@ class Ledger:
         self._parts: dict[tuple[str, str], Seen] = {}
         self._repeated = self._varied = 0
         self._finder = Finder(options.action, report)
-        self._history: dict[int, int] = {}
-        self._mixed: set[int] = set()
+        self._anchors, self._found_anchors = Anchors(), Anchors()
 
     def checked(self, rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
         """The rollouts without duplicates, their turns numbered, their actions looked for."""
@@ -137,11 +160,29 @@ class Ledger:
                 continue
             reason = self._part(rollout) if rollout.part else self._new(rollout)
             if reason is None:
-                for turn in rollout.turns:
-                    self._finder.find(turn)
+                self._find_actions(rollout)
                 yield rollout
             else:
                 self.drop(rollout, reason, f"group {rollout.group_id!r}, rollout {rollout.rollout_id!r}")
+
+    def _find_actions(self, rollout: Rollout) -> None:
+        """Find the actions within responses. Histories, and observations that show them, are those of the actions."""
+        turns = rollout.turns
+        for turn in turns:
+            self._finder.find(turn)
+        if self.options.action is not None:
+            for turn, told in zip(turns, retold(turns, "action"), strict=True):
+                turn.update(told)
+        found = retold(turns, "_found") if any("_found" in turn for turn in turns) else turns
+        for turn, told in zip(turns, found, strict=True):
+            self._anchors.watch(rollout.group_id, turn)
+            self._found_anchors.watch(rollout.group_id, told)
+            if told.get("observation") != turn.get("observation"):
+                turn["_found_observation"] = told["observation"]
+        if any(turn.get("_thought") for turn in turns):
+            self.report.note(THOUGHTS)
+        if any(turn.get("_says") and begins_a_thought(turn.get("action")) for turn in turns):
+            self.report.note(ENDLESS)
 
     def drop(self, rollout: Rollout, reason: str, detail: str) -> None:
         """Skip a rollout that cannot be written, with the parts of it that are written already."""
@@ -160,8 +201,8 @@ class Ledger:
             report.warnings[REPEATED] = self._repeated
         if self._qualify:
             report.notes[QUALIFIED] = len(self._pairs) + len(self._parts)
-        if self._mixed:
-            report.warnings[ANCHORS] = len(self._mixed)
+        if mixed := (self._found_anchors if changes.found else self._anchors).mixed:
+            report.warnings[ANCHORS] = len(mixed)
         if self._finder.convention is not None:
             report.note(f"every response has its action {self._finder.convention}: that is the action")
         return changes
@@ -234,17 +275,7 @@ class Ledger:
                 turn["reward"] = 0.0
         for number, turn in enumerate(rollout.turns):
             turn["turn"] = number
-            self._watch(rollout.group_id, turn)
         return None
-
-    def _watch(self, group: str, turn: Turn) -> None:
-        """Count an observation that stands after another history than an equal one before."""
-        history = turn.get("_history")
-        if history is None or len(self._history) > MOST_ANCHORS:
-            return
-        anchor = hash((group, turn["observation"]))
-        if self._history.setdefault(anchor, hash(history)) != hash(history):
-            self._mixed.add(anchor)
 
     def _is_copy(self, rollout: Rollout) -> bool:
         """Whether all turns of a part were read before, with the same content.
@@ -312,7 +343,7 @@ def _table(batch: Sequence[Rollout], report: Report, ledger: Ledger) -> pa.Table
         if len(batch) > 1:
             return pa.concat_tables([_table([rollout], report, ledger) for rollout in batch])
         ledger.drop(batch[0], "a value of another type than its column's", str(error).splitlines()[0][:100])
-        return SCHEMA.append(FOUND).empty_table()
+        return DRAFT.empty_table()
 
 
 def _columns(batch: Sequence[Rollout]) -> pa.Table:
@@ -330,9 +361,9 @@ def _columns(batch: Sequence[Rollout]) -> pa.Table:
     present = set().union(*turns)
     columns = [
         pa.array([turn.get(name) for turn in turns], kind) if name in present else pa.nulls(len(turns), kind)
-        for name, kind in (*TYPES.items(), (FOUND.name, FOUND.type))
+        for name, kind in zip(DRAFT.names, DRAFT.types, strict=True)
     ]
-    return pa.table(columns, schema=SCHEMA.append(FOUND))
+    return pa.table(columns, schema=DRAFT)
 
 
 def _has_values(column: pa.ChunkedArray) -> bool:
@@ -341,10 +372,15 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(first: Path, out: Path, columns: list[str], changes: Changes, made_by: Mapping[str, Any]) -> tuple[int, int]:
-    """Copy these columns of the table with its `changes`; returns the numbers of rollouts and turns."""
-    turns = rollouts = 0
-    reads = [*columns, *([FOUND.name] if changes.found else [])]
+def _copy(
+    first: Path, out: Path, columns: list[str], changes: Changes, made_by: Mapping[str, Any]
+) -> tuple[Counter[int], int]:
+    """Copy these columns of the table with its `changes`; returns the rollouts of each group and the number of turns.
+
+    The groups are hashes of their ids.
+    """
+    turns, sizes = 0, Counter[int]()
+    reads = [*columns, *(FOUND.values() if changes.found else [])]
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
         # Dictionaries of tokens and log-probabilities take most of the time and save no space.
@@ -353,9 +389,9 @@ def _copy(first: Path, out: Path, columns: list[str], changes: Changes, made_by:
             for number in range(file.num_row_groups):
                 table = _changed(file.read_row_group(number, columns=reads, use_threads=False), changes)
                 turns += table.num_rows
-                rollouts += pc.sum(pc.equal(table["turn"], 0)).as_py() or 0
+                sizes.update(map(hash, table["group_id"].filter(pc.equal(table["turn"], 0)).to_pylist()))
                 writer.write_table(table.select(columns).cast(schema).replace_schema_metadata(schema.metadata))
-    return rollouts, turns
+    return sizes, turns
 
 
 def _changed(table: pa.Table, changes: Changes) -> pa.Table:
@@ -374,7 +410,9 @@ def _changed(table: pa.Table, changes: Changes) -> pa.Table:
     if changes.qualify:
         table = _with(table, "rollout_id", pc.binary_join_element_wise(table["group_id"], table["rollout_id"], "/"))
     if changes.found:
-        table = _with(table, "action", pc.coalesce(table[FOUND.name], table["action"]))
+        for name, found in FOUND.items():
+            if name in table.column_names:
+                table = _with(table, name, pc.coalesce(table[found], table[name]))
     return table
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from turncredit.bridges.importers.base import About, Context, Format, Record, Rollout, Skip, Turn, each, finite, outcome
 from turncredit.bridges.importers.messages import turns_of
 from turncredit.bridges.importers.parts import flat
+from turncredit.bridges.importers.said import spoken
 from turncredit.errors import UserError, nearest
 
 OTHERS = ("step", "prompt", "completion", "advantage")
@@ -50,8 +51,7 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
 def _turns(prompt: Any, completion: Any, context: Context, where: str) -> list[Turn]:
     if isinstance(completion, str):
         text = flat(prompt, context.report.note) if isinstance(prompt, str) else _texts(prompt, context)
-        turn = {"observation": text, "response_text": completion, "action": completion, "next_observation": ""}
-        return [{**turn, "_says": True}]
+        return [{"observation": text, "next_observation": "", **spoken(completion)}]
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     policys = {id(message) for message in completion if isinstance(message, dict)}
     # Whoever wrote the messages of the prompt, the policy did not write them now.

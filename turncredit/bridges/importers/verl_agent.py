@@ -24,6 +24,7 @@ from turncredit.bridges.importers.base import (
     finite,
     id_of,
 )
+from turncredit.bridges.importers.said import spoken
 from turncredit.bridges.importers.verl import step_of
 from turncredit.errors import UserError
 
@@ -58,11 +59,9 @@ def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
         turn: Turn = {
             "turn": row["turn"],
             "observation": anchor if isinstance(anchor, str) else row["input"],
-            "response_text": row["output"],
-            "action": row["output"],
             "reward": finite(row["rewards"]),
             "context_reset": True,
-            "_says": True,
+            **spoken(row["output"]),
         }
         yield Rollout(group_id, rollout_id, [turn], where, None, part=True)
 
