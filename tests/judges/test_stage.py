@@ -201,7 +201,7 @@ def test_the_server_is_gone_when_the_job_is_killed() -> None:
 def test_the_job_ends_when_its_server_dies_and_does_not_wait_out_the_hour_for_its_answers(tmp_path: Path) -> None:
     job = label_job(tmp_path, kind="llm", model="dies", thinking=False, serve={"python": sys.executable})
     begun = time.monotonic()
-    with pytest.raises(UserError, match="give no label, .* connection lost"):
+    with pytest.raises(UserError, match=r"give no label, .* connection lost"):
         run(job)
     assert time.monotonic() - begun < 60
 

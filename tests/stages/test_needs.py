@@ -134,6 +134,15 @@ def test_processes_share_the_base_under_an_adapter():
     assert two["weights"] - one["weights"] == pytest.approx(one["moments"] / 2)
 
 
+def test_a_job_on_gpus_asks_for_two_cores_and_two_for_each_gpu_unless_told():
+    policy = {"source": QWEN["7B"], "engine": "vllm", "train_gpus": 8, "sample_engines": 4}
+    plan = plan_of(policy=policy, resources={"eval": {"threads": 3}}, rounds=2, granularity="round", **BIG)
+    threads = {stage: needs.resource(plan, stage).threads for stage in ("update", "rollout", "eval", "credit")}
+    assert threads == {"update": 18, "rollout": 10, "eval": 3, "credit": 1}
+    assert resource_of_block(plan, plan.experiment.trained()[0], 0, [1]).threads == 18
+    assert needs.resource(plan_of(**BIG), "update").threads == 1
+
+
 def test_on_a_gpu_one_process_computes_all_shards():
     assert shared_update(2, 8, gpu=1) == shared_update(2, 1, gpu=1)
 

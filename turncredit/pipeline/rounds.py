@@ -117,9 +117,9 @@ def run_rounds(
     steps = loop.block(plan, method, seed, rounds)
     again = _made_again(plan, steps, passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
-    asked = {stage: plan.experiment.resource(stage).threads for stage, _ in steps}
+    asked = {stage: plan.experiment.threads(stage) for stage, _ in steps}
     # More than any stage asks for, as by --set-threads, and those of `resources.rounds`, are for all stages.
-    for_all = threads > max(asked.values()) or "threads" in plan.experiment.resource("rounds").model_fields_set
+    for_all = threads > max(asked.values()) or plan.experiment.resource("rounds").threads is not None
     for number, round in enumerate(rounds):
         for stage, at in loop.block(plan, method, seed, [round]):
             most = threads if for_all else min(threads, asked[stage])
