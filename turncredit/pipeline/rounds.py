@@ -64,6 +64,8 @@ def run(snakemake: Any) -> None:
     plan = Plan(experiment, jobs.experiment_folder(policy, stages.artifacts()["policy"].pattern).parent)
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     jobs.set_environment()
+    if not experiment.serves("label"):
+        jobs.hide_gpus_not_asked_for(snakemake.resources)
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
     label = failures.label(snakemake.rule, wildcards)
     with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)), jobs.failing_in_one_line(label):
