@@ -189,7 +189,7 @@ def as_for(stage, name):
 def threads(stage, name):
     """The cores of a job of the rule `name`, which runs `stage`."""
     given = workflow.resource_settings.overwrite_threads
-    return given.get(stage, EXPERIMENT.resource(stage).threads)
+    return given.get(stage, EXPERIMENT.threads(stage))
 
 
 #: On Slurm: for each rule, the memory in MB of the largest node that its jobs can get.

@@ -234,6 +234,13 @@ def test_a_server_of_the_jobs_own_gets_as_many_requests_as_vllm_takes_at_once(ll
     assert llm(serve=served, concurrency=5).in_flight == 5
 
 
+def test_a_server_of_the_jobs_own_may_queue_a_request_for_an_hour(llm: Llm) -> None:
+    """vLLM queues what its cache has no room for: a question of has_table1 is answered after eight minutes."""
+    served = ServeConfig(python="python")
+    assert [llm(serve=serve, timeout=None).patience for serve in (None, served)] == [180, 3600]
+    assert llm(serve=served, timeout=9).patience == 9
+
+
 def test_answers_are_asked_for_under_a_schema_and_without_one_where_the_server_has_none(
     server: ChatServer, llm: Llm, tmp_path: Path
 ) -> None:

@@ -46,7 +46,10 @@ STAND_IN = """
             self.send(200 if time.monotonic() > ready else 503, b"")
 
     server = ChatServer((given["--host"], int(given["--port"])), Health)
-    server.behave = lambda handler, *_: handler.say(answer("N"))
+    def behave(handler, *_):
+        os._exit(9) if given["--model"] == "dies" else handler.say(answer("N"))
+
+    server.behave = behave
     server.serve_forever()
 """
 
@@ -192,6 +195,15 @@ def test_the_server_is_gone_when_the_job_is_killed() -> None:
     while healthy(url) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not healthy(url)
+
+
+@pytest.mark.usefixtures("vllm")
+def test_the_job_ends_when_its_server_dies_and_does_not_wait_out_the_hour_for_its_answers(tmp_path: Path) -> None:
+    job = label_job(tmp_path, kind="llm", model="dies", thinking=False, serve={"python": sys.executable})
+    begun = time.monotonic()
+    with pytest.raises(UserError, match=r"give no label, .* connection lost"):
+        run(job)
+    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.usefixtures("vllm")

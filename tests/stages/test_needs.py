@@ -134,6 +134,15 @@ def test_processes_share_the_base_under_an_adapter():
     assert two["weights"] - one["weights"] == pytest.approx(one["moments"] / 2)
 
 
+def test_a_job_on_gpus_asks_for_two_cores_and_two_for_each_gpu_unless_told():
+    policy = {"source": QWEN["7B"], "engine": "vllm", "train_gpus": 8, "sample_engines": 4}
+    plan = plan_of(policy=policy, resources={"eval": {"threads": 3}}, rounds=2, granularity="round", **BIG)
+    threads = {stage: needs.resource(plan, stage).threads for stage in ("update", "rollout", "eval", "credit")}
+    assert threads == {"update": 18, "rollout": 10, "eval": 3, "credit": 1}
+    assert resource_of_block(plan, plan.experiment.trained()[0], 0, [1]).threads == 18
+    assert needs.resource(plan_of(**BIG), "update").threads == 1
+
+
 def test_on_a_gpu_one_process_computes_all_shards():
     assert shared_update(2, 8, gpu=1) == shared_update(2, 1, gpu=1)
 
@@ -567,14 +576,21 @@ def judged_seconds(rollouts=512, **judge):
 
 
 def test_the_labels_of_a_served_judge_take_the_time_of_an_answer_for_each_turn():
-    """512 rollouts of 14 turns, 64 questions at a time, answers of 40% of 4,096 tokens: each reads 16 GB of weights."""
+    """512 rollouts of 14 turns, answers of 40% of 4,096 tokens: each reads 16 GB of weights."""
     thinking = judged_seconds()
     weights_alone = 512 * 14 / 64 * 0.4 * 4096 * 16.4e9 / 1e12
     assert weights_alone < thinking < 4 * weights_alone
-    assert judged_seconds(rollouts=1024) == pytest.approx(2 * thinking, rel=0.01)
+    assert judged_seconds(rollouts=1024) == pytest.approx(2 * thinking, rel=0.03)
     assert judged_seconds(concurrency=16) > 1.5 * thinking
     assert judged_seconds(max_tokens=1024) < thinking / 2
     assert 0 < judged_seconds(thinking=False) < thinking / 4
+
+
+def test_a_served_judge_answers_no_more_questions_at_a_time_than_its_cache_holds():
+    """Of answers of 40% of 16,384 tokens an 80 GB GPU holds about 100: more in flight wait in vLLM's queue."""
+    few, some, many = (judged_seconds(concurrency=count, max_tokens=16384) for count in (50, 128, 256))
+    assert few > some == many
+    assert judged_seconds(concurrency=100) > judged_seconds(concurrency=256)
 
 
 @pytest.mark.parametrize("judge", [{}, {"model": "nobody/has-this-model", "serve": {"python": "python"}}])

@@ -114,6 +114,7 @@ OTHER: dict[str, Any] = {
     "audit.seeds": [0, 1],
     "audit.methods": ["mine", "flat_grpo"],
     "tracking.uri": "sqlite:///other.db",
+    "judge.timeout": 90.0,
 }
 #: the only bases here with forks, and with logits in hindsight for another agent
 KEPT = {"define.tree.base", "define.grove.base", "define.other.base"}

@@ -40,6 +40,7 @@ def snakemake(**changes):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # as it was, after a job that hides GPUs
     return tmp_path
 
 
@@ -56,6 +57,26 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_fails_before_its_work_and_is_n
     job_script.run("config", snakemake())
     assert (folder / "results/tiny/config.json").exists()
     assert failures.failures_in("results/tiny") == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "visible"),
+    [
+        ({"gpu": 0}, ""),
+        ({"gpu": 0, "slurm_extra": "--mail-type=FAIL"}, ""),
+        ({"gpu": 0, "gres": "gpu:1"}, "0"),
+        ({"gpu": 0, "gres": "shard:1"}, "0"),
+        ({"gpu": 0, "slurm_extra": "--gpus-per-node=1"}, "0"),
+        ({"gpu": 1}, "0"),
+    ],
+)
+def test_a_job_sees_a_gpu_only_if_it_asks_for_one(resources, visible):
+    """On a machine with a GPU every job would compute on the first one, and open a context there."""
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_script.preflight, "check_gpu", lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+        job_script.run("config", snakemake(resources=resources))
+    assert seen == [visible]
 
 
 @pytest.mark.parametrize(("variable", "offline"), [("SLURM_JOB_ID", "1"), ("NOT_ON_A_CLUSTER", None)])

@@ -11,7 +11,9 @@ import math
 import os
 import re
 import shutil
+import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,8 @@ from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, machine, partitions, preflight
+from turncredit.pipeline import checks, cuda_driver, machine, partitions, preflight
+from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -542,6 +545,7 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
 
 
 def test_a_job_that_sees_fewer_gpus_than_it_asked_for_ends_with_one_line(monkeypatch):
+    monkeypatch.setattr(cuda_driver, "fault", lambda _: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
@@ -559,11 +563,54 @@ def test_a_job_that_has_looked_for_its_gpu_can_still_fork_processes_that_use_one
     monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: marked.append(True) or 1, raising=False)
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 1)
+    monkeypatch.setattr(cuda_driver, "fault", lambda _: "")
     assert torch.cuda.is_available()
     assert marked.pop()
     preflight.check_gpu("rollout", 1)
     assert torch.cuda.is_available()  # what decides, later in the job, where a model goes
     assert not marked
+
+
+DRIVER = """
+int cuInit(unsigned flags) { return %d; }
+int cuDriverGetVersion(int *version) { *version = %d; return 0; }
+int cuGetErrorString(int error, const char **text) { *text = "system not yet initialized"; return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="a driver that stands in is compiled")
+@pytest.mark.parametrize(
+    ("error", "version", "fault"),
+    [
+        (0, 13000, ""),
+        (0, 13020, ""),
+        (0, 12080, r"^asks for 1 GPU on .*, where its driver is for CUDA 12\.8, too old for a build for 13\.0; fix"),
+        (802, 13000, r"^asks for 1 GPU on .*, where CUDA does not start \(cuInit: error 802, system not yet initial"),
+    ],
+)
+def test_a_gpu_with_whose_driver_cuda_does_not_start_is_a_fault_of_the_node(
+    tmp_path, monkeypatch, error, version, fault
+):
+    """NVML counts such a GPU, and the job would compute on the CPU or end in vLLM."""
+    (tmp_path / "driver.c").write_text(DRIVER % (error, version))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libcuda.so.1", "driver.c"], cwd=tmp_path, check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(NodeFault, match=fault) if fault else nullcontext():
+        preflight.check_gpu("update", 1)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="there is a driver here")
+def test_a_node_without_a_driver_says_which_library_is_missing():
+    assert cuda_driver.fault("13.0").startswith("CUDA does not start (OSError: libcuda.so.1: cannot open")
+
+
+def test_a_program_runs_on_an_older_driver_of_the_same_major_version_of_cuda(monkeypatch):
+    said = subprocess.CompletedProcess([], 0, "12040\n", "")
+    monkeypatch.setattr(cuda_driver.subprocess, "run", lambda *_, **__: said)
+    assert cuda_driver.fault("12.8") == ""
+    assert cuda_driver.fault("13.0")
 
 
 def test_the_doctor_knows_a_profile_by_its_folder():

@@ -429,6 +429,7 @@ def test_a_stage_that_would_not_end_within_the_time_limit_is_not_begun():
 def test_a_job_of_rounds_that_stops_in_time_goes_on_in_its_next_attempt(results, tmp_path, monkeypatch, capfd):
     """It ends as an update that stops: the attempt uses up no retry, and the artifacts are the same."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 30)))
     plan = planned(results)
@@ -456,9 +457,11 @@ def test_a_job_of_rounds_that_stops_in_time_goes_on_in_its_next_attempt(results,
     fused.run(job)
     assert all(made())
     assert failures.stops("rounds", keys, str(plan.layout.root), since=0.0) == 0
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # it asks for no GPU
 
 
 def test_a_file_that_appears_late_is_left_to_snakemake_which_waits_for_it_and_names_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(fused, "run_rounds", lambda *_, **__: None)
     there = tmp_path / "results" / "tiny" / "policy"
     there.mkdir(parents=True)

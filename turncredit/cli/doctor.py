@@ -104,7 +104,7 @@ def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
         rule, one = ROUNDS if job.rounds else job.stages[0][0], job.asked
         if rule not in here:
             partition = plan.experiment.slurm(rule).get("slurm_partition", "")
-            asked[Asked(rule, partition, one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)] = None
+            asked[Asked(rule, partition, one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads or 1)] = None
     return tuple(_with_profile(one, where) for one in asked)
 
 

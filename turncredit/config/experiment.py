@@ -231,6 +231,14 @@ class Experiment(Closed):
         on_gpus = self.policy.engine == "vllm" or any(resource.gpu for resource in self.resources.values())
         return int(on_gpus and record.policy is not None)
 
+    def threads(self, stage: str) -> int:
+        """The cores of a job of `stage`: as given, else 1, or with GPUs 2 and 2 more for each.
+
+        Beside each GPU a process feeds it, and an engine of vLLM's has a process of its own.
+        """
+        gpus = self.gpus(stage)
+        return self.resource(stage).threads or (2 + 2 * gpus if gpus else 1)
+
     def nodes(self, stage: str) -> int:
         """The nodes of a job of `stage`, or of `rounds`: several only if it trains on several."""
         return self.policy.train_nodes if self._spreads(stage) else 1

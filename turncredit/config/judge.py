@@ -58,7 +58,12 @@ class JudgeConfig(Closed):
     concurrency: int | None = Field(
         None, ge=1, le=1024, description="requests in flight; null: 256 at a server that the job starts, else 64"
     )
-    timeout: float = Field(180.0, gt=0, description="seconds for one request")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        description="seconds for one request, its wait in the server's queue included; null: an hour at a server that "
+        "the job starts, else 180",
+    )
     attempts: int = Field(5, ge=1, description="tries of one request before its label is recorded as missing")
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
@@ -67,6 +72,11 @@ class JudgeConfig(Closed):
     def in_flight(self) -> int:
         """Requests in flight: a server of the job's own, on a GPU of its own, answers as many as vLLM takes at once."""
         return self.concurrency or (64 if self.serve is None else 256)
+
+    @property
+    def patience(self) -> float:
+        """Seconds for one request. A server of the job's own queues those whose context its cache has no room for."""
+        return self.timeout or (180.0 if self.serve is None else 3600.0)
 
     # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")

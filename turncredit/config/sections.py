@@ -601,7 +601,9 @@ class ResourceConfig(Closed):
         description="of each node; null: 1 for stages that load the policy, if policy.engine is vllm or another stage "
         "asks for GPUs, and for labels of a served judge; else 0",
     )
-    threads: int = Field(1, ge=1)
+    threads: int | None = Field(
+        None, ge=1, description="cores; null: for a job that asks for GPUs 2, and 2 more for each of them; else 1"
+    )
     slurm_partition: str | None = Field(None, min_length=1, description="several: Slurm takes the first that is free")
     slurm_account: str | None = Field(None, min_length=1)
     slurm_qos: str | None = Field(None, min_length=1)

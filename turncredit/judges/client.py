@@ -125,7 +125,7 @@ class _Asking:
         async with aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {self.secret}"} if self.secret else {},
             connector=aiohttp.TCPConnector(limit=self.config.in_flight),
-            timeout=aiohttp.ClientTimeout(total=self.config.timeout),
+            timeout=aiohttp.ClientTimeout(total=self.config.patience),
         ) as self.session:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -177,7 +177,7 @@ class _Asking:
             async with self.session.post(self.url, json=body, proxy=self.proxy) as response:
                 text = await response.text(errors="replace")
         except TimeoutError:
-            raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
+            raise _AskAgain(f"no answer within {self.config.patience:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _AskAgain(f"connection lost: {str(error) or type(error).__name__}") from None
         if response.status in (400, 415, 422) and with_schema and self.config.structured == "auto":

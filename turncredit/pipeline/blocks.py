@@ -29,7 +29,7 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
     asks = {
         "mem_mb": max(memory.values()),
         "gpu": max(one.gpu or 0 for one in resources),
-        "threads": max(one.threads for one in resources),
+        "threads": max(one.threads or 1 for one in resources),
         "runtime": sum(one.runtime for one in resources if one.runtime is not None),
     }
     if "rounds" in plan.experiment.resources:

@@ -96,6 +96,8 @@ def run(stage: str, snakemake: Any) -> None:
     exit status 1. A stage's warning is a line on stderr and in the log.
     """
     set_environment()
+    if stage != "label":  # a judge's server may be on a GPU that nothing was asked for
+        hide_gpus_not_asked_for(snakemake.resources)
     described = _from_snakemake(stage, snakemake)
 
     def work() -> Mapping[str, float]:
@@ -136,6 +138,16 @@ def set_environment() -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if "SLURM_JOB_ID" in os.environ:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def hide_gpus_not_asked_for(resources: Mapping[str, Any]) -> None:
+    """Have a job whose resources name no GPU see none: torch would compute on the first, beside the job that has it.
+
+    Slurm may be asked for GPUs in words of its own, and for parts of them.
+    """
+    of_slurm = resources.get("gres") or "gpu" in str(resources.get("slurm_extra") or "")
+    if not partitions.gpus_asked(resources) and not of_slurm:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def experiment_folder(output: str, pattern: str) -> Path:

@@ -21,7 +21,7 @@ from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.stages import stages as every_stage
 from turncredit.errors import UserError, extra_of, nearest
-from turncredit.pipeline import imports, machine, partitions, resources, retries
+from turncredit.pipeline import cuda_driver, imports, machine, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import config_of, shapes
@@ -440,8 +440,9 @@ CHECKS = (
 def check_gpu(stage: str, asked: int) -> None:
     """Raise UserError if a job sees fewer GPUs than it asked for: torch would silently compute on the CPU.
 
-    It is a NodeFault unless torch is the build for CPUs: another node may show its GPU.
-    NVML is asked: CUDA's own count of devices would leave this process unable to fork one that uses a GPU.
+    It is a NodeFault unless torch is the build for CPUs: another node may show its GPU, or have a newer driver.
+    NVML is asked how many there are, and another process whether CUDA starts: CUDA's own count of devices would leave
+    this process unable to fork one that uses a GPU.
     """
     if not asked or stage == "label":  # labels are computed by a server of their own
         return
@@ -455,6 +456,11 @@ def check_gpu(stage: str, asked: int) -> None:
             raise NodeFault(
                 f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
                 f"{visible}); fix the node, or give resources.{stage}.gpu as many as there are"
+            )
+        if torch.version.cuda and (fault := cuda_driver.fault(torch.version.cuda)):
+            raise NodeFault(
+                f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, where {fault}; fix the node, or "
+                "install torch and vLLM built for its driver (docs/cluster.md)"
             )
         return
     for_cpus = torch.version.cuda is None

@@ -64,6 +64,8 @@ def run(snakemake: Any) -> None:
     plan = Plan(experiment, jobs.experiment_folder(policy, stages.artifacts()["policy"].pattern).parent)
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     jobs.set_environment()
+    if not experiment.serves("label"):
+        jobs.hide_gpus_not_asked_for(snakemake.resources)
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
     label = failures.label(snakemake.rule, wildcards)
     with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)), jobs.failing_in_one_line(label):
@@ -117,9 +119,9 @@ def run_rounds(
     steps = loop.block(plan, method, seed, rounds)
     again = _made_again(plan, steps, passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
-    asked = {stage: plan.experiment.resource(stage).threads for stage, _ in steps}
+    asked = {stage: plan.experiment.threads(stage) for stage, _ in steps}
     # More than any stage asks for, as by --set-threads, and those of `resources.rounds`, are for all stages.
-    for_all = threads > max(asked.values()) or "threads" in plan.experiment.resource("rounds").model_fields_set
+    for_all = threads > max(asked.values()) or plan.experiment.resource("rounds").threads is not None
     for number, round in enumerate(rounds):
         for stage, at in loop.block(plan, method, seed, [round]):
             most = threads if for_all else min(threads, asked[stage])

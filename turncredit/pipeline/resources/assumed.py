@@ -18,6 +18,7 @@ class Gpu:
     reached: float = 0.4  # share of `operations` in training and in reading prompts; assumed
     decoded: float = 0.5  # share of `bandwidth` in decoding, which reads all weights for each token; assumed
     usable: float = 0.95  # share of `memory` that may be filled; assumed
+    vllm: float = 0.92  # share of `memory` that vLLM 0.32 fills, weights and cache together; its default
 
 
 @dataclass(frozen=True)

@@ -86,15 +86,20 @@ def _sampling(work: Work, played: Played) -> float:
 
 
 def _judging(work: Work) -> float:
-    """Seconds of a judge's answers, one for each turn, none of them cached. The rubric is read once."""
+    """Seconds of a judge's answers, one for each turn, none of them cached. The rubric is read once.
+
+    vLLM answers as many questions at a time as its cache holds, and queues the rest.
+    """
     judge, model, questions = work.experiment.judge, work.model, work.rollouts * work.turns
     lengths = env_lengths(work.experiment)
     shown = (2 * judge.window + 1) * (lengths.observation + lengths.action + TYPICAL.markup)
     longest = TYPICAL.response * judge.max_tokens
     without_thinking = TYPICAL.reasoned if judge.structured == "never" else TYPICAL.answer
     answer = longest if judge.thinking else min(without_thinking, longest)
-    at_once = min(judge.in_flight, questions)
     held = TYPICAL.question + shown + answer / 2
-    step = BYTES["bfloat16"] * model.parameters + model.cache(int(at_once * held), "bfloat16")
+    weights, cache = BYTES["bfloat16"] * model.parameters, model.cache(int(held), "bfloat16")
+    room = work.experiment.gpus("label") * A100.memory * A100.vllm - weights
+    at_once = max(1, min(judge.in_flight, int(questions), int(room / cache)))
+    step = weights + at_once * cache
     decoded = math.ceil(questions / at_once) * answer * step / (A100.bandwidth * A100.decoded)
     return decoded + model.passes(int(questions * shown)) / (A100.operations * A100.reached)

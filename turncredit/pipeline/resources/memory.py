@@ -94,7 +94,7 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
         return Need({"weights": float(stepped * model.parameters)}, float(stepped * model.parameters))
     copies = BYTES[policy.dtype] * model.parameters if policy.lora or policy.dtype != policy.train_dtype else 0
     shards = {"sft": experiment.sft.shards, "update": update.shards}.get(stage, 1)
-    processes = 1 if experiment.gpus(stage) else min(shards, experiment.resource(stage).threads)
+    processes = 1 if experiment.gpus(stage) else min(shards, experiment.threads(stage))
     length = contexts(experiment, model).longest
     turns = contexts(experiment, model).turns if rebuilds_context(experiment) else 1
     sequences = experiment.sft.batch if stage == "sft" else update.minibatch * turns

@@ -84,7 +84,8 @@ def resource(plan: Plan, stage: str) -> ResourceConfig:
     steps = math.ceil(REQUEST.slack * longest(plan, stage) / 60 / REQUEST.step_minutes)
     minutes = max(REQUEST.least_minutes, steps * REQUEST.step_minutes)
     memory = given.mem_mb or _memory(plan, stage)
-    return given.model_copy(update={"gpu": gpu, "mem_mb": memory, "runtime": given.runtime or minutes})
+    filled = {"gpu": gpu, "threads": plan.experiment.threads(stage), "mem_mb": memory}
+    return given.model_copy(update={**filled, "runtime": given.runtime or minutes})
 
 
 def _memory(plan: Plan, stage: str) -> int:
