@@ -23,9 +23,7 @@ from turncredit.errors import UserError
 
 
 def credit(
-    method: Annotated[
-        str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:FUNCTION.")
-    ],
+    method: Annotated[str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:NAME.")],
     turns: Annotated[
         Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward and the method's columns.")
     ],

@@ -1,0 +1,129 @@
+"""A file of one's own brings whole methods: parts that declare what they read, and a learned model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.credit import synthetic
+from tests import tiny
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
+from tests.credit.tables import numbers
+from turncredit.cli.main import app
+from turncredit.credit import METHODS, compute, resolve
+from turncredit.credit.models import replay, train
+from turncredit.credit.models.protocol import load_kind
+from turncredit.credit.models.settings import model_settings
+from turncredit.errors import UserError
+from turncredit.pipeline import checks
+
+TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "judged_value.py"
+OWN = '''
+from turncredit.credit import Method, Part
+from turncredit.credit.flat_grpo import FLAT_GRPO
+
+
+def later(turns, base_N, *, rate: float = 0.1):
+    """More for later turns."""
+    return (1 + rate * turns.turn_N) * base_N
+
+
+def scored(turns, *, floor=0.5):
+    return floor + turns.side_table("labels").numbers("score", nulls=True)
+
+
+LATER = Part("later", later, "turn_term", reads=("observation",), requires=("progress",))
+SCORED = Part("scored", scored, "estimator", asks="score")
+METHOD = Method("mine", "flat GRPO, more for later turns", FLAT_GRPO, turn_term=LATER)
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file `own.py` in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    return file
+
+
+@pytest.mark.usefixtures("own")
+def test_a_method_in_a_file_declares_what_it_reads_and_has_its_parts_parameters() -> None:
+    method = resolve({"credit": "own.py:METHOD", "params": {"rate": "2"}}, "named")
+    assert (method.name, method.reads, method.requires) == ("named", ("observation",), ("progress",))
+    assert method.declares_reads
+    grpo_N = numbers(compute(TABLE, METHODS["flat_grpo"]))
+    np.testing.assert_allclose(numbers(compute(TABLE, method)), (1 + 2 * numbers(TABLE, "turn")) * grpo_N)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_part_in_a_file_is_a_method_if_it_is_an_estimator() -> None:
+    method = resolve("own.py:SCORED")
+    assert (method.name, method.needs, method.asks) == ("scored", ("labels",), "score")
+    assert np.isfinite(numbers(compute(TABLE, method, SIDE))).all()
+    with pytest.raises(UserError, match=r"^own\.py:LATER: is a turn_term, which needs an estimator; write a Method"):
+        resolve("own.py:LATER")
+    with pytest.raises(UserError, match=r"own\.py: has no function, Part or Method 'LATR' \(did you mean 'LATER'\?\)"):
+        resolve("own.py:LATR")
+    with pytest.raises(UserError, match=r"'own'; it has later, scored, LATER, SCORED, METHOD: write own\.py:later"):
+        resolve("own.py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(1 + rate * turns.turn_N)", "turns.lengths", "own.py:8: later: AttributeError: 'Turns' object has no"),
+        ("(1 + rate * turns.turn_N) * base_N", "[1]", "own.py:later: column 'advantage' has shape (1,)"),
+        ("turns, base_N, *", "turns, *", "own.py:later: takes no base_N; write def later(turns, base_N, *, parameter="),
+    ],
+)
+def test_an_error_in_a_part_of_a_file_names_its_line(own: Path, old: str, new: str, message: str) -> None:
+    own.write_text(OWN.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        compute(TABLE, resolve("own.py:METHOD"))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_reads_labels_is_told_before_any_job_to_become_a_method(own: Path) -> None:
+    experiment = tiny.experiment(methods=["m"], define={"m": {"credit": "own.py:scored"}})
+    said = r"define\.m: scored reads labels, but a function in a file gets turns and measures only; write a Method that"
+    with pytest.raises(UserError, match=said):
+        checks.check(experiment)
+    for entry in ({"credit": "own.py:SCORED"}, {"credit": "own.py:scored", "params": {"turn_term": "has_judge"}}):
+        assert checks.check(tiny.experiment(methods=["m"], define={"m": entry})) is None  # these get labels
+    own.write_text(OWN.replace('"labels"', '"measures"'), encoding="utf-8")
+    assert checks.check(experiment) is None
+
+
+def test_the_example_declares_labels_log_probabilities_and_a_model_in_its_own_file(monkeypatch) -> None:
+    monkeypatch.chdir(EXAMPLE.parents[1])
+    entry = {"credit": "examples/judged_value.py:METHOD", "model": {"epochs": 40}}
+    experiment = tiny.experiment(methods=["mine"], define={"mine": entry})
+    assert checks.check(experiment) is None
+    method = resolve(experiment.definition("mine"), "mine")
+    assert (method.needs, method.asks, method.reads) == (("labels", "values"), "score", ("response_logprobs",))
+    kind, settings = model_settings(experiment, "mine")
+    assert (kind, settings.model_dump()["epochs"]) == ("examples/judged_value.py", 40)
+    result = CliRunner().invoke(app, ["methods", entry["credit"]])
+    assert "reads reward, response_logprobs; side table labels and values" in result.output
+
+
+def test_the_model_of_the_example_learns_and_is_loaded_from_its_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(EXAMPLE.parents[1])
+    name = "examples/judged_value.py"
+    kind = load_kind(name)
+    view, rollouts = replay.load(*as_tables(noise_rollouts(lengths=[3, 4, 2, 5], returns=[1] * 4)))
+    settings = kind.settings_from({"epochs": 60, "batch": 2})
+    model = train.fresh(name, settings, HIDDEN_SIZE, seed=0)
+    train.train(model, [rollouts], seed=0, round=2)
+    train.save(model, tmp_path)
+    table, metrics = train.values_table(train.load(tmp_path), view, rollouts, seed=0, round=2)
+    assert set(table.column("model").to_pylist()) == {name}
+    assert metrics["value_mean"] == pytest.approx(1.0, abs=0.2)
+    with pytest.raises(UserError, match=r"^examples/novelty\.py: has no ModelKind called KIND; declare it as KIND"):
+        load_kind("examples/novelty.py")
