@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +18,8 @@ from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.models import replay, train
 from turncredit.credit.models.protocol import load_kind
 from turncredit.credit.models.settings import model_settings
+from turncredit.data import tables
+from turncredit.data.provenance import file_hash
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
 
@@ -71,6 +74,16 @@ def test_a_part_in_a_file_is_a_method_if_it_is_an_estimator() -> None:
         resolve("own.py:LATR")
     with pytest.raises(UserError, match=r"'own'; it has later, scored, LATER, SCORED, METHOD: write own\.py:later"):
         resolve("own.py")
+
+
+@pytest.mark.usefixtures("own")
+def test_the_record_of_a_table_of_credits_has_the_files_hash() -> None:
+    pq.write_table(TABLE, "turns.parquet")
+    for name, coded in (("own.py:METHOD", True), ("flat_grpo", False)):
+        command = ["credit", "--method", name, "--turns", "turns.parquet", "--out", f"{coded}.parquet"]
+        assert CliRunner().invoke(app, command).exit_code == 0
+        config = tables.metadata(Path(f"{coded}.parquet"))["config"]
+        assert config.get("code") == (file_hash("own.py") if coded else None)
 
 
 @pytest.mark.parametrize(

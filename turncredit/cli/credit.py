@@ -15,11 +15,12 @@ from turncredit.config.layout import measures_beside
 from turncredit.credit import METHODS
 from turncredit.credit.parts.compose import Method, compute
 from turncredit.credit.parts.conventions import PRESETS
-from turncredit.credit.parts.lookup import SLOTS, builtin, installed, resolve, resolve_for_table
+from turncredit.credit.parts.lookup import SLOTS, builtin, installed, named, resolve, resolve_for_table
 from turncredit.data import provenance, tables
 from turncredit.data.output_paths import output_file
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
+from turncredit.pipeline.own_code import code_of_method
 
 
 def credit(
@@ -55,7 +56,8 @@ def credit(
     side_paths = {name: path for name, path in given.items() if path is not None}
     measures = measures_beside(turns)
     output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
-    chosen = resolve_for_table(method, preset, _settings(settings or []), side_paths, "--{name}")
+    params = _settings(settings or [])
+    chosen = resolve_for_table(method, preset, params, side_paths, "--{name}")
     chosen = replace(chosen, name=name) if name else chosen
     if measures is not None and not (chosen.declares_reads and set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
@@ -66,9 +68,10 @@ def credit(
     if labels is not None and "labels" in side:
         _check_asked(labels, chosen)
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
-    made_by = provenance.record(
-        "credit", config={"method": method, "params": chosen.params()}, inputs={"turns": turns, **side_paths}, seed=seed
-    )
+    config = {"method": method, "params": chosen.params()}
+    if code := code_of_method({**named(method), "params": params}, chosen):
+        config["code"] = code
+    made_by = provenance.record("credit", config=config, inputs={"turns": turns, **side_paths}, seed=seed)
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
 

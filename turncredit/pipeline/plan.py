@@ -23,6 +23,7 @@ from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.own_code import code_of_method
 
 
 class Playing(NamedTuple):
@@ -77,6 +78,15 @@ class Plan:
         entry = self.experiment.define.get(name)
         own = plugins.own_file(entry.credit) if entry and entry.credit else None
         return str(own[0]) if own else None
+
+    def model_file(self, name: str) -> dict[str, str]:
+        """The user's own file that defines the method's learned credit model as the input `kind`, if there is one."""
+        own = plugins.own_file(self.model(name)[0])
+        return {"kind": str(own[0])} if own else {}
+
+    def code(self, name: str) -> str | None:
+        """What identifies the code of the method, where it is not this package's."""
+        return code_of_method(self.experiment.definition(name), self.method(name))
 
     # Environment and agents ---------------------------------------------------------------------------------------
 

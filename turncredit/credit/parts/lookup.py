@@ -21,7 +21,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -325,10 +325,13 @@ def _is_own(one: Any) -> bool:
     """Whether a function, Part or Method is not the package's."""
     if isinstance(one, Method):
         return one not in builtin().methods.values()
-    return not _module_of(one.function if isinstance(one, Part) else one).startswith("turncredit.")
+    return not module_of(one.function if isinstance(one, Part) else one).startswith("turncredit.")
 
 
-def _module_of(function: Callable[..., Any]) -> str:
+def module_of(function: Callable[..., Any]) -> str:
+    """The name of the module in which a part's function was written."""
+    while isinstance(function, partial):
+        function = function.func
     return str(getattr(inspect.unwrap(function), "__module__", ""))
 
 

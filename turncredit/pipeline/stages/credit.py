@@ -11,19 +11,20 @@ from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit import compute, resolve
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns, with_forks
-from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
 from turncredit.pipeline.plan import Plan
 
 
 class Config(Slice):
-    """The method's entry in the configuration, or a built-in method's name."""
+    """The method's entry in the configuration, or a built-in method's name; and its code, if it is not built in."""
 
     method: dict[str, Any] | str
+    code: str | None = own_code()
 
 
 def config(plan: Plan, at: JobKeys) -> Config:
     """The method's definition."""
-    return Config(method=plan.experiment.definition(at.method))
+    return Config(method=plan.experiment.definition(at.method), code=plan.code(at.method))
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
