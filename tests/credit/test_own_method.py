@@ -77,6 +77,16 @@ def test_a_part_in_a_file_is_a_method_if_it_is_an_estimator() -> None:
 
 
 @pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("own_estimator", ["own.py:SCORED", "own.py:scored", lambda turns: turns.reward_N])
+def test_another_estimator_in_place_of_ones_own_is_refused(own_estimator) -> None:
+    with pytest.raises(UserError, match="is the estimator, and estimator='gigpo' would leave nothing of it; remove"):
+        resolve({"credit": own_estimator, "params": {"estimator": "gigpo"}})
+    assert resolve({"credit": own_estimator, "params": {"turn_term": "has_judge"}}).turn_term is not None
+    of_terms = resolve({"credit": "own.py:METHOD", "params": {"estimator": "gigpo"}})
+    assert [part.name for part in of_terms.parts] == ["gigpo", "later"]
+
+
+@pytest.mark.usefixtures("own")
 def test_the_record_of_a_table_of_credits_has_the_files_hash() -> None:
     pq.write_table(TABLE, "turns.parquet")
     for name, coded in (("own.py:METHOD", True), ("flat_grpo", False)):

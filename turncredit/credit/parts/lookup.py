@@ -156,7 +156,14 @@ def resolve(
     else:
         method = _of_estimator(_of_function(credit)) if callable(credit) else _from_file(str(credit))
     method = replace(method, name=name) if name else method
-    return _with_params(method, dict(entry.get("params") or {}), preset)
+    params = dict(entry.get("params") or {})
+    if credit is not None and "estimator" in params and method.parts == (method.estimator,):
+        own = credit if isinstance(credit, str) else method.estimator.name
+        raise UserError(
+            f"{method.name}: {own} is the estimator, and estimator={params['estimator']!r} would leave nothing of it; "
+            "remove `estimator`; a turn_term can follow yours"
+        )
+    return _with_params(method, params, preset)
 
 
 def resolve_for_table(
