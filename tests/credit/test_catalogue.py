@@ -117,6 +117,9 @@ def test_a_packages_method_is_identified_by_its_version_and_its_modules_content(
     file = Path(sys.modules["later_package"].__file__)
     file.write_text(file.read_text(encoding="utf-8").replace("later turns", "late turns"), encoding="utf-8")
     assert own_code.code_of_method("later", resolve("later")) != first
+    composed = {"base": "gigpo", "params": {"turn_term": "later"}}
+    assert [part.name for part in resolve(composed).parts] == ["gigpo", "later"]
+    assert own_code.code_of_method(composed, resolve(composed)) == own_code.code_of_method("later", resolve("later"))
     for name, method in METHODS.items():
         assert own_code.code_of_method(name, method) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from turncredit.data import tables
 from turncredit.data.provenance import file_hash
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
+from turncredit.pipeline.job import JobKeys
+from turncredit.pipeline.plan import Plan
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "judged_value.py"
@@ -84,6 +87,36 @@ def test_another_estimator_in_place_of_ones_own_is_refused(own_estimator) -> Non
     assert resolve({"credit": own_estimator, "params": {"turn_term": "has_judge"}}).turn_term is not None
     of_terms = resolve({"credit": "own.py:METHOD", "params": {"estimator": "gigpo"}})
     assert [part.name for part in of_terms.parts] == ["gigpo", "later"]
+
+
+@pytest.mark.usefixtures("own")
+def test_a_part_in_a_file_can_be_put_into_any_method() -> None:
+    for name in ("own.py:LATER", "own.py:METHOD"):
+        method = resolve({"base": "gigpo", "params": {"turn_term": name, "later.rate": 0.3}})
+        assert [part.name for part in method.parts] == ["gigpo", "later"]
+        assert method.requires == ("progress",)
+        np.testing.assert_allclose(
+            numbers(compute(TABLE, method)),
+            (1 + 0.3 * numbers(TABLE, "turn")) * numbers(compute(TABLE, METHODS["gigpo"])),
+        )
+    assert resolve({"base": "has_judge", "params": {"estimator": "own.py:scored"}}).estimator.name == "scored"
+    experiment = tiny.experiment(methods=["m"], define={"m": {"base": "gigpo", "params": {"turn_term": name}}})
+    at = JobKeys(policy="m", method="m", seed=0, round=2)
+    assert Plan(experiment).slice("credit", at).code == file_hash("own.py")
+    assert Plan(experiment).inputs("credit", at)["method"] == "own.py"
+    for params, message in (
+        (
+            {"turn_term": "own.py:SCORED"},
+            "turn_term 'own.py:SCORED' has no parts of the kind turn_term; name",
+        ),
+        (
+            {"estimator": "own.py:METHOD"},
+            "estimator 'own.py:METHOD' has no parts of the kind estimator; name",
+        ),
+        ({"turn_term": "own.py:LATR"}, "own.py: has no function, Part or Method 'LATR' (did you mean 'LATER'?)"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            resolve({"base": "gigpo", "params": params})
 
 
 @pytest.mark.usefixtures("own")

@@ -22,12 +22,8 @@ from turncredit.data.provenance import file_hash
 
 def code_of_method(definition: str | Mapping[str, Any], method: Method) -> str | None:
     """What identifies the code of `method`, which a configuration defines so; None for one of built-in parts."""
-    entry: Mapping[str, Any] = {"base": definition} if isinstance(definition, str) else definition
-    params = entry.get("params") or {}
-    chosen = [entry.get("base"), entry.get("credit"), *(params.get(slot) for slot in SLOTS)]
-    names = [str(name) for one in chosen for name in (one if isinstance(one, list | tuple) else [one]) if name]
     functions = [sys.modules.get(module_of(part.function)) for part in method.parts]
-    return _identified([*map(_module_named, names), *functions])
+    return _identified([*map(_module_named, _names(definition)), *functions])
 
 
 def code_of_model(kind: str) -> str | None:
@@ -36,6 +32,20 @@ def code_of_model(kind: str) -> str | None:
     own = plugins.own_file(kind)
     named = plugins.from_file("a credit model", own[0]) if own else sys.modules.get(kind)
     return _identified([named, sys.modules.get(type(made).__module__)])
+
+
+def own_files(definition: str | Mapping[str, Any]) -> list[str]:
+    """The user's own files that a method is defined by, each once: its own, then those of parts that are put in."""
+    found = [plugins.own_file(name) for name in _names(definition)]
+    return list(dict.fromkeys(str(own[0]) for own in found if own))
+
+
+def _names(definition: str | Mapping[str, Any]) -> list[str]:
+    """What a definition names: a method or a file, and the parts that it puts in."""
+    entry: Mapping[str, Any] = {"base": definition} if isinstance(definition, str) else definition
+    params = entry.get("params") or {}
+    chosen = [entry.get("base"), entry.get("credit"), *(params.get(slot) for slot in SLOTS)]
+    return [str(name) for one in chosen for name in (one if isinstance(one, list | tuple) else [one]) if name]
 
 
 def _module_named(name: str) -> ModuleType | None:

@@ -137,7 +137,8 @@ def resolve(
             are those of the method's parts; where two parts have one of the same name, write `part.name` (conventions
             such as `norm` and `gamma` are set in all parts).
             `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
-            `normaliser: whiten` (null takes a turn term or normaliser away).
+            `normaliser: whiten` (null takes a turn term or normaliser away). A part is a built-in one, `path.py:NAME`,
+            or that of a method of an installed package.
     name    the method's name in the credits table; by default the entry's own
     preset  a reference implementation's conventions, for all parts of the composition; `params` take precedence
 
@@ -221,23 +222,39 @@ def _slot_of(part: Part) -> str:
 
 
 def _slot(method: Method, slot: str, wanted: Any) -> Any:
-    choices = builtin().parts[SLOTS[slot]]
     names = wanted if isinstance(wanted, list | tuple) else [wanted]
     if slot == "shapers":
         names = [] if wanted is None else names
     elif isinstance(wanted, list | tuple) or (wanted is None and slot == "estimator"):
         raise UserError(f"{method.name}: {slot} must be a name, not {wanted!r}")
-    parts = []
-    for name in names:
-        if name is None:
-            continue
-        if name not in choices:
-            hint = nearest(str(name), choices)
-            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
-        if choices[name] in parts:
-            raise UserError(f"{method.name}: {slot} names '{name}' twice; remove one of the two")
-        parts.append(choices[name])
-    return tuple(parts) if slot == "shapers" else (parts[0] if parts else None)
+    names = [str(name) for name in names if name is not None]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{method.name}: {slot} names '{twice}' twice; remove one of the two")
+    parts = tuple(_part_called(name, slot, method.name) for name in names)
+    return parts if slot == "shapers" else (parts[0] if parts else None)
+
+
+def _part_called(name: str, slot: str, where: str) -> Part:
+    """The part that goes into `slot`: a built-in one, or that of a user's file (`path.py:NAME`) or of a method of an
+    installed package. Raises UserError, which begins with `where`, if there is none."""
+    kind = SLOTS[slot]
+    choices = builtin().parts[kind]
+    if name in choices:
+        return choices[name]
+    if plugins.own_file(name):
+        declared = _declared(name)
+    elif name in plugins.installed(GROUP):
+        declared = _load(name)
+    else:
+        hint = nearest(name, [*choices, *plugins.installed(GROUP)])
+        raise UserError(f"{where}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
+    candidates = declared.parts if isinstance(declared, Method) else (declared,)
+    own = [part for part in candidates if part.kind == kind and _is_own(part)]
+    if len(own) != 1:
+        raise UserError(
+            f"{where}: {slot} '{name}' has {len(own) or 'no'} parts of the kind {kind}; name a Part of that kind"
+        )
+    return own[0]
 
 
 def _set(method: Method, key: str, value: Any) -> Method:

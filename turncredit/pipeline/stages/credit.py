@@ -28,13 +28,12 @@ def config(plan: Plan, at: JobKeys) -> Config:
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own file."""
+    """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own files."""
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys), **plan.forks_file(at, at.method)}
     for name in plan.side_tables(at.method):
         files[name] = plan.read_by(name, at, at.method)
-    own = plan.own_file(at.method)
-    return {**files, "method": own} if own else files
+    return {**files, **plan.own_files(at.method)}
 
 
 def run(job: Job) -> dict[str, float]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
+from turncredit.pipeline.own_code import own_files
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages import credit, credit_model
 
@@ -61,15 +62,19 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
         "branches": path("branches", at.keys),
         "models": [path("model", at.keys, method=name) for name in names],
         "hiddens": [plan.read_by("hiddens", at, name) for name in names],
-        **({"own": own} if (own := _own_files(plan)) else {}),
+        **({"own": own} if (own := _own_files_of(plan)) else {}),
         **side,
     }
 
 
-def _own_files(plan: Plan) -> list[str]:
+def _own_files_of(plan: Plan) -> list[str]:
     """The user's own files that define these methods and their models, each once."""
-    files = [file for name in plan.audit_learned for file in (plan.own_file(name), *plan.model_file(name).values())]
-    return list(dict.fromkeys(file for file in files if file))
+    files = [
+        file
+        for name in plan.audit_learned
+        for file in (*own_files(plan.experiment.definition(name)), *plan.model_file(name).values())
+    ]
+    return list(dict.fromkeys(files))
 
 
 def run(job: Job) -> dict[str, float]:
