@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 import yaml
 
@@ -67,6 +69,8 @@ def credit(
     side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
     if labels is not None and "labels" in side:
         _check_asked(labels, chosen)
+    if values is not None and "values" in side:
+        _check_model(values, side["values"], chosen)
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     config = {"method": method, "params": chosen.params()}
     if code := code_of_method({**named(method), "params": params}, chosen):
@@ -77,13 +81,33 @@ def credit(
 
 
 def _check_asked(labels: Path, method: Method) -> None:
-    """Raise UserError for labels that say they answer another question than the method's."""
+    """Raise UserError for labels that say they answer another question than the method's.
+
+    A function does not say which one it means: then it is printed which one these answer.
+    """
     asked = tables.metadata(labels).get("config", {}).get("ask")
+    if method.asks is None and asked is not None:
+        print(f"{labels}: made with `--ask {asked}`")
     if method.asks is not None and asked not in (None, method.asks):
         raise UserError(
             f"{labels}: made with `--ask {asked}`, but {method.name} needs labels made with `--ask {method.asks}`; run "
             f"`turncredit judge label --ask {method.asks}`"
         )
+
+
+def _check_model(path: Path, values: pa.Table, method: Method) -> None:
+    """Raise UserError for values that say they are another model's than the method's; a function may mean any."""
+    models = pc.unique(values.column("model")).to_pylist() if "model" in values.column_names else []
+    if method.model is not None and (others := [name for name in models if name and not _same(name, method.model)]):
+        raise UserError(
+            f"{path}: values of the model {others[0]}, but {method.name} reads those of {method.model}; give that "
+            "model's, or drop the column `model` if these are meant"
+        )
+
+
+def _same(model: str, other: str) -> bool:
+    """Whether two names are of one model; a user's file may have been named from another folder."""
+    return model.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def methods(
