@@ -17,6 +17,14 @@ class OutOfTime(UserError):
     """A job stopped before its time limit, and has kept what it has done: another attempt goes on from there."""
 
 
+class NoSideTable(UserError):
+    """A method reads the side table `name`, which it was not given."""
+
+    def __init__(self, message: str, name: str):
+        super().__init__(message)
+        self.name = name
+
+
 class WrongResult(UserError):
     """What a method returned is not a credit, whatever the turns: a wrong length, a missing name."""
 

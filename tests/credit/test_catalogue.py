@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from turncredit.credit.parts.baselines import BASELINE_AND_REFERENCES, ORACLE, R
 from turncredit.credit.parts.configured import ask_of, configured_method
 from turncredit.data import plugins
 from turncredit.errors import UserError
+from turncredit.pipeline import own_code
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
 
@@ -66,6 +68,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         lines = [f"{name} = {value}" for name, value in points.items()]
         text = "\n".join(["[turncredit.methods]", *lines])
         (folder / f"{package}-1.0.dist-info" / "entry_points.txt").write_text(text)
+        (folder / f"{package}-1.0.dist-info" / "top_level.txt").write_text(f"{package}\n")
         monkeypatch.syspath_prepend(folder)
         monkeypatch.delitem(sys.modules, package, raising=False)
 
@@ -102,6 +105,23 @@ def test_an_installed_package_brings_a_method(install: Callable[..., None]) -> N
     assert [name for name, _ in lookup.installed()] == ["later"]
     experiment = from_mapping({"define": {"mine": {"base": "later", "params": {"rate": 3}}}})
     assert resolve(experiment.definition("mine"), "mine").params()["rate"] == 3
+
+
+def test_a_packages_method_is_identified_by_its_version_and_its_modules_content(install: Callable[..., None]) -> None:
+    install("later_package", ONE_FILE, later="later_package:LATER_METHOD")
+    first = ""
+    own_code._package.cache_clear()
+    for definition in ("later", {"base": "later"}):
+        first = own_code.code_of_method(definition, resolve(definition))
+        assert re.fullmatch(r"later_package 1\.0 [0-9a-f]{16}", first)
+    file = Path(sys.modules["later_package"].__file__)
+    file.write_text(file.read_text(encoding="utf-8").replace("later turns", "late turns"), encoding="utf-8")
+    assert own_code.code_of_method("later", resolve("later")) != first
+    composed = {"base": "gigpo", "params": {"turn_term": "later"}}
+    assert [part.name for part in resolve(composed).parts] == ["gigpo", "later"]
+    assert own_code.code_of_method(composed, resolve(composed)) == own_code.code_of_method("later", resolve("later"))
+    for name, method in METHODS.items():
+        assert own_code.code_of_method(name, method) is None
 
 
 def test_a_package_is_imported_only_when_its_method_is_asked_for(install: Callable[..., None]) -> None:

@@ -171,6 +171,23 @@ def test_labels_of_another_question_are_refused(method, ask, code, credit, folde
     assert (says in capsys.readouterr().err) is bool(code)
 
 
+def test_a_function_of_ones_own_is_told_which_question_the_labels_answer(credit, folder, capsys):
+    (folder / "mine.py").write_text("def mine(turns):\n    return turns.side_table('labels').numbers('score')")
+    asked(folder, "progress")
+    assert credit("mine.py", "--labels", "labels.parquet") == 0
+    assert "labels.parquet: made with `--ask progress`\n" in capsys.readouterr().out
+
+
+def test_values_of_another_model_are_refused(credit, refused, folder):
+    values = pq.read_table(folder / "values.parquet")
+    pq.write_table(values.append_column("model", pa.repeat("critic", len(values))), folder / "theirs.parquet")
+    said = "theirs.parquet: values of the model critic, but turn_value reads those of turn_value; give that"
+    assert said in refused("turn_value", "--values", "theirs.parquet")
+    (folder / "mine.py").write_text("def mine(turns):\n    return turns.side_table('values').numbers('value')")
+    for method, file in (("ppo", "theirs.parquet"), ("turn_value", "values.parquet"), ("mine.py", "theirs.parquet")):
+        assert credit(method, "--values", file) == 0
+
+
 def damage(folder: Path, kind: str) -> None:
     rows = pq.read_table(folder / "turns.parquet").to_pylist()
     if kind == "duplicate":

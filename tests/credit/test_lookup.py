@@ -264,7 +264,7 @@ BROKEN_FILES = [
     ("def mine(turns):\n    return {'advantage': turns.reward_N, 3: turns.reward_N}\n", "not 3"),
     ("def mine(turns):\n    return {3: turns.reward_N}\n", "not 3"),
     ("def mine(turns):\n    return ['x'] * turns.n\n", "not a number"),
-    ("def other(turns):\n    return turns.reward_N\n", "no function 'mine'"),
+    ("def other(turns):\n    return turns.reward_N\n", "no function, Part or Method 'mine'; it has other: write"),
     ("def mine(turns:\n", "SyntaxError"),
     ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
     ("def mine(turns):\n    return len(None)\n", "mine.py:4: mine: TypeError: object of type 'NoneType'"),

@@ -41,7 +41,7 @@ COMPARE = (gigpo, hgpo)
 class CreditGRPOTrainer(GRPOTrainer):
     """GRPOTrainer with a method's advantages, (B, T).
 
-    credit          the method's name, or FILE.py:FUNCTION
+    credit          the method's name, or FILE.py:NAME
     credit_params   its parameters, those of TRL's conventions included
 
     Raises UserError for a method that needs labels, values or other side tables: a trainer has none.

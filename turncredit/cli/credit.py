@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 import yaml
 
@@ -16,17 +18,16 @@ from turncredit.config.layout import measures_beside
 from turncredit.credit import METHODS
 from turncredit.credit.parts.compose import Method, compute
 from turncredit.credit.parts.conventions import PRESETS
-from turncredit.credit.parts.lookup import SLOTS, builtin, installed, resolve, resolve_for_table
+from turncredit.credit.parts.lookup import SLOTS, builtin, installed, named, resolve, resolve_for_table
 from turncredit.data import provenance, tables
 from turncredit.data.output_paths import output_file
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
+from turncredit.pipeline.own_code import code_of_method
 
 
 def credit(
-    method: Annotated[
-        str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:FUNCTION.")
-    ],
+    method: Annotated[str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:NAME.")],
     turns: Annotated[
         Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward and the method's columns.")
     ],
@@ -58,7 +59,8 @@ def credit(
     side_paths = {name: path for name, path in given.items() if path is not None}
     measures = measures_beside(turns)
     output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
-    chosen = resolve_for_table(method, preset, _settings(settings or []), side_paths, "--{name}")
+    params = _settings(settings or [])
+    chosen = resolve_for_table(method, preset, params, side_paths, "--{name}")
     chosen = replace(chosen, name=name) if name else chosen
     if measures is not None and not (chosen.declares_reads and set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
@@ -68,11 +70,14 @@ def credit(
     side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
     if labels is not None and "labels" in side:
         _check_asked(labels, chosen)
+    if values is not None and "values" in side:
+        _check_model(values, side["values"], chosen)
     view = Turns(tables.read(turns), side, where=str(turns))
     table = compute(view, chosen, seed=seed)
-    made_by = provenance.record(
-        "credit", config={"method": method, "params": chosen.params()}, inputs={"turns": turns, **side_paths}, seed=seed
-    )
+    config = {"method": method, "params": chosen.params()}
+    if code := code_of_method({**named(method), "params": params}, chosen):
+        config["code"] = code
+    made_by = provenance.record("credit", config=config, inputs={"turns": turns, **side_paths}, seed=seed)
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
     if not np.any(table.column("advantage").to_numpy()):
@@ -91,13 +96,33 @@ def _why_0(turns: Turns) -> str:
 
 
 def _check_asked(labels: Path, method: Method) -> None:
-    """Raise UserError for labels that say they answer another question than the method's."""
+    """Raise UserError for labels that say they answer another question than the method's.
+
+    A function does not say which one it means: then it is printed which one these answer.
+    """
     asked = tables.metadata(labels).get("config", {}).get("ask")
+    if method.asks is None and asked is not None:
+        print(f"{labels}: made with `--ask {asked}`")
     if method.asks is not None and asked not in (None, method.asks):
         raise UserError(
             f"{labels}: made with `--ask {asked}`, but {method.name} needs labels made with `--ask {method.asks}`; run "
             f"`turncredit judge label --ask {method.asks}`"
         )
+
+
+def _check_model(path: Path, values: pa.Table, method: Method) -> None:
+    """Raise UserError for values that say they are another model's than the method's; a function may mean any."""
+    models = pc.unique(values.column("model")).to_pylist() if "model" in values.column_names else []
+    if method.model is not None and (others := [name for name in models if name and not _same(name, method.model)]):
+        raise UserError(
+            f"{path}: values of the model {others[0]}, but {method.name} reads those of {method.model}; give that "
+            "model's, or drop the column `model` if these are meant"
+        )
+
+
+def _same(model: str, other: str) -> bool:
+    """Whether two names are of one model; a user's file may have been named from another folder."""
+    return model.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def methods(

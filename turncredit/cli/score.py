@@ -29,9 +29,7 @@ _TABLES = (".parquet", ".jsonl", ".json", ".csv")
 
 
 def score_method(
-    method: Annotated[
-        str | None, typer.Argument(help="A method's name, or FILE.py:FUNCTION.", show_default=False)
-    ] = None,
+    method: Annotated[str | None, typer.Argument(help="A method's name, or FILE.py:NAME.", show_default=False)] = None,
     every: Annotated[bool, typer.Option("--all", help="Score all methods: the leaderboard.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="A set of recorded rollouts with true advantages.", show_default="built in")

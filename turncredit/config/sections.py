@@ -458,8 +458,8 @@ class ForksConfig(Closed):
 class MethodConfig(Closed):
     """Your own method, or a built-in one with other parameters.
 
-    `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
-    file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
+    `base` is a built-in method's name; `credit` a function, Part or Method in a file, `path.py:NAME` (or `path.py`, for
+    the one of the file's name); `params` its parameters; `rollout` and `update` override those sections for it;
     `model` has the settings of its learned credit model, if it has one (turncredit/credit/models); `continuations`
     and `forks` how many there are, if it reads any; `agent` is one of `agents`, if not the experiment's own. With a
     `grid` it stands for several methods.

@@ -38,7 +38,7 @@ def credit(
 
     turns     an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns, with `group_id`,
               `rollout_id`, `turn`, `reward` and the columns that the method reads; in any order
-    method    a method's name (`turncredit methods` lists them), `FILE.py:FUNCTION`, or a function of turns
+    method    a method's name (`turncredit methods` lists them), `FILE.py:NAME`, or a function of turns
     labels, values, logprobs, continuations, measures
               side tables with the same keys, for methods that need them; of the same kinds as `turns`
     preset    a reference implementation's conventions: `verl`, `verl_agent` or `trl`; `params` take precedence

@@ -46,6 +46,10 @@ def own_file(name: str) -> tuple[Path, str] | None:
     return (Path(f"{path}.py"), attribute.removeprefix(":")) if suffix else None
 
 
+#: What the names of modules in users' own files begin with.
+USER = "turncredit_user_"
+
+
 class _Content(SourceFileLoader):
     """Compiles what the module's name was made from; kept bytecode may be that of an edit within the same second."""
 
@@ -66,7 +70,7 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
     content = path.read_bytes()
     # Under the same name in all processes, so that its objects can be pickled between them.
     place = hashlib.sha256(str(path.resolve()).encode() + b"\n" + content).hexdigest()[:16]
-    name = f"turncredit_user_{path.stem}_{place}"
+    name = f"{USER}{path.stem}_{place}"
     if name in sys.modules:
         return sys.modules[name]
     loader = _Content(name, str(path), content)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from turncredit.data.columns import as_table, cast, factorise, factorise_runs, lists_in, to_numpy
 from turncredit.data.tables import KEYS
-from turncredit.errors import UserError, nearest
+from turncredit.errors import NoSideTable, UserError, nearest
 
 #: a recorded log-probability above 0 by no more than this is rounding: of engines with reduced precision, too
 ROUNDING = 1e-3
@@ -206,7 +206,7 @@ class Turns:
     def side_table(self, name: str, method: str = THIS) -> SideTable:
         """The side table `name`. Raises UserError where it was not given."""
         if name not in self.side:
-            raise UserError(f"{method} needs the side table '{name}', which was not given (--{name} FILE)")
+            raise NoSideTable(f"{method} needs the side table '{name}', which was not given (--{name} FILE)", name)
         return self.side[name]
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from turncredit.config.stages import Artifact
 from turncredit.config.warm_starts import SFT
@@ -30,6 +30,11 @@ class Slice(BaseModel):
     """A stage's part of the configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def own_code() -> Any:
+    """A field for what identifies a user's own code, or an installed package's: absent from slices of built-in code."""
+    return Field(None, exclude_if=lambda code: code is None)
 
 
 #: Records on disk keep the names that these keys had before version 0.4, so that older results stay valid.

@@ -23,6 +23,7 @@ from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.own_code import code_of_method, own_files
 
 
 class Playing(NamedTuple):
@@ -72,11 +73,19 @@ class Plan:
         """Whether a learned credit model is behind the method `name`."""
         return "values" in self.method(name).needs
 
-    def own_file(self, name: str) -> str | None:
-        """The user's own file that defines the method, if there is one."""
-        entry = self.experiment.define.get(name)
-        own = plugins.own_file(entry.credit) if entry and entry.credit else None
-        return str(own[0]) if own else None
+    def own_files(self, name: str) -> Inputs:
+        """The user's own files that define the method as inputs: `method`, and `parts` of further ones."""
+        files = own_files(self.experiment.definition(name))
+        return {**({"method": files[0]} if files else {}), **({"parts": files[1:]} if files[1:] else {})}
+
+    def model_file(self, name: str) -> dict[str, str]:
+        """The user's own file that defines the method's learned credit model as the input `kind`, if there is one."""
+        own = plugins.own_file(self.model(name)[0])
+        return {"kind": str(own[0])} if own else {}
+
+    def code(self, name: str) -> str | None:
+        """What identifies the code of the method, where it is not this package's."""
+        return code_of_method(self.experiment.definition(name), self.method(name))
 
     # Environment and agents ---------------------------------------------------------------------------------------
 

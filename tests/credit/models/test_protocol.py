@@ -15,7 +15,7 @@ import pytest
 from tests.credit.models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, models
-from turncredit.credit.models import replay, train
+from turncredit.credit.models import protocol, replay, train
 from turncredit.credit.models.protocol import ModelSettings, load_kind
 from turncredit.credit.models.settings import (
     kinds,
@@ -81,9 +81,9 @@ def constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The kind `constant` in a file that the package finds beside its own."""
     (tmp_path / "constant.py").write_text(ONE_FILE)
     monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
-    load_kind.cache_clear()
+    protocol._kind_of_module.cache_clear()
     yield
-    load_kind.cache_clear()
+    protocol._kind_of_module.cache_clear()
     sys.modules.pop("turncredit.credit.models.constant", None)
     vars(models).pop("constant", None)
 

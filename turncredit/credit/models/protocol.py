@@ -2,7 +2,8 @@
 
 A kind of model is one file, `turncredit/credit/models/<kind>.py`: the class of its settings, a subclass of `ModelKind`
 with what is particular to it, and an instance of that, `KIND`. A method names it in `Part.model`; there is no other
-list. The model of another package is named by its module, `my_package.my_model`.
+list. The model of another package is named by its module, `my_package.my_model`, and that of a user's own file by the
+file: `model=__file__` beside the method.
 
 Such a file imports torch only inside its functions: settings are read while the workflow is planned, which should not
 wait for torch. Networks are in `networks.py`, or inside `network`.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import model_validator
 
+from turncredit.data import plugins
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError
 
@@ -159,16 +161,28 @@ class ModelKind(ABC):
         return {}
 
 
-@cache
 def load_kind(name: str) -> ModelKind:
-    """The kind of model that a method calls `name`. Raises UserError, one line, where there is none."""
+    """The kind of model that a method calls `name`: a built-in one, a module's (`my_package.my_model`), or that of a
+    user's file (`path.py`, or `path.py:NAME` where it is not called KIND). Raises UserError, one line, where there is
+    none."""
+    own = plugins.own_file(name)
+    if own is None:
+        return _kind_of_module(name)
+    path, attribute = own[0], own[1] or "KIND"
+    kind = getattr(plugins.from_file("a credit model", path), attribute, None)
+    if not isinstance(kind, ModelKind):
+        raise UserError(f"{path}: has no ModelKind called {attribute}; declare it as {attribute} = ...")
+    return kind
+
+
+@cache
+def _kind_of_module(name: str) -> ModelKind:
     module_name = name if "." in name else f"turncredit.credit.models.{name}"
     try:
         exists = find_spec(module_name) is not None
         module = import_module(module_name) if exists else None
     except Exception as error:  # anything may go wrong in somebody else's file
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise UserError(f"the credit model '{name}' cannot be imported: {reason}") from error
+        raise UserError(f"the credit model '{name}' cannot be imported: {plugins.shortened(error)}") from error
     kind = getattr(module, "KIND", None)
     if not isinstance(kind, ModelKind):
         lack = "there is no such module" if module is None else "it has no ModelKind called KIND"

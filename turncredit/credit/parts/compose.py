@@ -46,7 +46,7 @@ class Part:
     requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
-               `turncredit.credit.models`, or the dotted name of a module anywhere
+               `turncredit.credit.models`, the dotted name of a module anywhere, or a file (`model=__file__`: this one)
     model_settings   settings of that model which are not its kind's defaults; a configuration's `model` goes first
     scorer     the scorer of the second pass that writes the side table `logprobs`, for a part that reads it
     continuations   how many continuations from each state the side table `continuations` has unless the configuration

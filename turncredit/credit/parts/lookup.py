@@ -11,6 +11,8 @@ method's and whose value is a `Method`:
     novelty = "my_package.novelty:NOVELTY"
 
 It is imported when it is asked for or listed, and not before. An error in it is one line that names its package.
+
+A file of the user's own brings one as `FILE.py:NAME`, where NAME is a function of turns, a `Part` or a `Method`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +43,13 @@ SLOTS: dict[str, Kind] = {
     "estimator": "estimator",
     "turn_term": "turn_term",
     "normaliser": "normaliser",
+}
+#: what a part of each kind is given beside the turns
+GIVEN: dict[Kind, tuple[str, ...]] = {
+    "shaper": (),
+    "estimator": (),
+    "turn_term": ("base_N",),
+    "normaliser": ("advantage_N",),
 }
 
 
@@ -82,7 +91,7 @@ def find(name: str) -> Method:
         return builtins[name]
     if name not in plugins.installed(GROUP):
         hint = nearest(name, [*builtins, *plugins.installed(GROUP)])
-        own = " (a function of your own is FILE.py:FUNCTION)" if ":" in name else ""
+        own = " (a method of your own is FILE.py:NAME)" if ":" in name else ""
         raise UserError(f"unknown method '{name}'{hint}; `turncredit methods` lists them{own}")
     return _load(name)
 
@@ -122,12 +131,14 @@ def resolve(
 ) -> Method:
     """The method that `entry` describes.
 
-    entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; a function of turns;
-            or a mapping with `base` (a method's name) or `credit` (a file, or a function), and `params`. Parameters
+    entry   a method's name, built in or of an installed package; `path.py:NAME`, a function, Part or Method in a file
+            (`path.py`: the one called like the file); a function of turns; or a mapping with `base` (a method's name)
+            or `credit` (a file, or a function), and `params`. Parameters
             are those of the method's parts; where two parts have one of the same name, write `part.name` (conventions
             such as `norm` and `gamma` are set in all parts).
             `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
-            `normaliser: whiten` (null takes a turn term or normaliser away).
+            `normaliser: whiten` (null takes a turn term or normaliser away). A part is a built-in one, `path.py:NAME`,
+            or that of a method of an installed package.
     name    the method's name in the credits table; by default the entry's own
     preset  a reference implementation's conventions, for all parts of the composition; `params` take precedence
 
@@ -144,9 +155,16 @@ def resolve(
     if credit is None:
         method = find(str(base))
     else:
-        method = _from_function(credit) if callable(credit) else _from_file(str(credit))
+        method = _of_estimator(_of_function(credit)) if callable(credit) else _from_file(str(credit))
     method = replace(method, name=name) if name else method
-    return _with_params(method, dict(entry.get("params") or {}), preset)
+    params = dict(entry.get("params") or {})
+    if credit is not None and "estimator" in params and method.parts == (method.estimator,):
+        own = credit if isinstance(credit, str) else method.estimator.name
+        raise UserError(
+            f"{method.name}: {own} is the estimator, and estimator={params['estimator']!r} would leave nothing of it; "
+            "remove `estimator`; a turn_term can follow yours"
+        )
+    return _with_params(method, params, preset)
 
 
 def resolve_for_table(
@@ -199,24 +217,44 @@ def _with_params(method: Method, params: dict[str, Any], preset: str | None) -> 
     return method
 
 
+def _slot_of(part: Part) -> str:
+    return next(slot for slot, kind in SLOTS.items() if kind == part.kind)
+
+
 def _slot(method: Method, slot: str, wanted: Any) -> Any:
-    choices = builtin().parts[SLOTS[slot]]
     names = wanted if isinstance(wanted, list | tuple) else [wanted]
     if slot == "shapers":
         names = [] if wanted is None else names
     elif isinstance(wanted, list | tuple) or (wanted is None and slot == "estimator"):
         raise UserError(f"{method.name}: {slot} must be a name, not {wanted!r}")
-    parts = []
-    for name in names:
-        if name is None:
-            continue
-        if name not in choices:
-            hint = nearest(str(name), choices)
-            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
-        if choices[name] in parts:
-            raise UserError(f"{method.name}: {slot} names '{name}' twice; remove one of the two")
-        parts.append(choices[name])
-    return tuple(parts) if slot == "shapers" else (parts[0] if parts else None)
+    names = [str(name) for name in names if name is not None]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{method.name}: {slot} names '{twice}' twice; remove one of the two")
+    parts = tuple(_part_called(name, slot, method.name) for name in names)
+    return parts if slot == "shapers" else (parts[0] if parts else None)
+
+
+def _part_called(name: str, slot: str, where: str) -> Part:
+    """The part that goes into `slot`: a built-in one, or that of a user's file (`path.py:NAME`) or of a method of an
+    installed package. Raises UserError, which begins with `where`, if there is none."""
+    kind = SLOTS[slot]
+    choices = builtin().parts[kind]
+    if name in choices:
+        return choices[name]
+    if plugins.own_file(name):
+        declared = _declared(name)
+    elif name in plugins.installed(GROUP):
+        declared = _load(name)
+    else:
+        hint = nearest(name, [*choices, *plugins.installed(GROUP)])
+        raise UserError(f"{where}: unknown {slot} '{name}'{hint}; choose one of {', '.join(sorted(choices))}")
+    candidates = declared.parts if isinstance(declared, Method) else (declared,)
+    own = [part for part in candidates if part.kind == kind and _is_own(part)]
+    if len(own) != 1:
+        raise UserError(
+            f"{where}: {slot} '{name}' has {len(own) or 'no'} parts of the kind {kind}; name a Part of that kind"
+        )
+    return own[0]
 
 
 def _set(method: Method, key: str, value: Any) -> Method:
@@ -272,43 +310,103 @@ def _type_of_default(default: Any) -> Any:
 
 
 def _from_file(text: str) -> Method:
-    """A method whose estimator is a function of the user's own: `path.py:function`, or `path.py` by its name."""
-    path, function_name = plugins.own_file(text) or (Path(f"{text}.py"), "")
-    function_name = function_name or path.stem
+    """The method in a file of the user's own: a `Method`, or one whose estimator is the file's `Part` or function."""
+    declared = _declared(text)
+    if isinstance(declared, Method):
+        return declared
+    if declared.kind != "estimator":
+        raise UserError(
+            f"{text}: is a {declared.kind}, which needs an estimator; write a Method with both, or give it as "
+            f"{_slot_of(declared)} in params of another method"
+        )
+    return _of_estimator(declared)
+
+
+def _declared(text: str) -> Method | Part:
+    """What `path.py:NAME` names in a file of the user's own; `path.py` names what is called like the file.
+
+    A plain function is a part that reads what it reads. Errors in the file's functions name their line.
+    """
+    path, name = plugins.own_file(text) or (Path(f"{text}.py"), "")
+    name = name or path.stem
     module = plugins.from_file("a method", path)
-    functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
-    if function_name not in functions:
-        own = [name for name, function in functions.items() if function.__module__ == module.__name__]
-        hint = nearest(function_name, functions) or (f"; it has {', '.join(own)}: write {path}:{own[0]}" if own else "")
-        raise UserError(f"{path}: has no function '{function_name}'{hint}")
-    return _from_function(functions[function_name], path, function_name)
+    found = vars(module).get(name)
+    if isinstance(found, Method):
+        return found.map_parts(lambda part: _of_file(part, path))
+    if isinstance(found, Part):
+        return _of_file(found, path)
+    if inspect.isfunction(found):
+        return _of_function(found, path, name)
+    choices = {
+        key: one for key, one in vars(module).items() if inspect.isfunction(one) or isinstance(one, Part | Method)
+    }
+    own = [key for key, one in choices.items() if _is_own(one)]
+    hint = nearest(name, choices) or (f"; it has {', '.join(own)}: write {path}:{own[0]}" if own else "")
+    raise UserError(f"{path}: has no function, Part or Method '{name}'{hint}")
 
 
-def _from_function(function: Callable[..., Any], path: Path | None = None, name: str | None = None) -> Method:
-    """A method whose estimator is `function`, called `name` (default: its own name) in the user's file `path`."""
+def _is_own(one: Any) -> bool:
+    """Whether a function, Part or Method is not the package's."""
+    if isinstance(one, Method):
+        return one not in builtin().methods.values()
+    return not module_of(one.function if isinstance(one, Part) else one).startswith("turncredit.")
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    """The name of the module in which a part's function was written."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(inspect.unwrap(function), "__module__", ""))
+
+
+def _of_file(part: Part, path: Path) -> Part:
+    """A part of the user's file `path`: its function is guarded if it is the user's, and the learned model that it
+    declares in the file (`model=__file__`) is found from the working folder, as the file is."""
+    function, model = part.function, part.model
+    if _is_own(part):
+        function = _guarded(function, path, part.name, part.kind)
+    declared_in = plugins.own_file(model) if model else None
+    if declared_in and declared_in[0].resolve() == path.resolve():
+        model = f"{path}:{declared_in[1]}" if declared_in[1] else str(path)
+    return replace(part, function=function, model=model)
+
+
+def _of_function(function: Callable[..., Any], path: Path | None = None, name: str | None = None) -> Part:
+    """The estimator `function`, called `name` (default: its own name) in the user's file `path`."""
     name = name or str(getattr(function, "__name__", type(function).__name__))
     path = path or Path(getattr(getattr(function, "__code__", None), "co_filename", "<function>"))
-    _check_signature(function, f"{path}:{name}")
-    part = Part(name, _guarded(function, path, name), "estimator", reads=None)
-    summary = (inspect.getdoc(function) or "a credit function of your own").split("\n")[0]
-    return Method(name, summary, part)
+    return Part(name, _guarded(function, path, name, "estimator"), "estimator", reads=None)
 
 
-def _check_signature(function: Callable[..., Any], where: str) -> None:
-    """Raise UserError for a function that cannot be called with turns and its parameters' defaults alone."""
-    parameters = list(inspect.signature(function).parameters.values())
-    named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise UserError(f"{where}: takes no turns; write def {where.rpartition(':')[2]}(turns, *, parameter=default)")
-    for parameter in named[1:] if parameters[0] in named else named:
-        if parameter.default is parameter.empty:
+def _of_estimator(part: Part) -> Method:
+    summary = (inspect.getdoc(inspect.unwrap(part.function)) or "a credit function of your own").split("\n")[0]
+    return Method(part.name, summary, part)
+
+
+def _check_signature(function: Callable[..., Any], kind: Kind, where: str) -> None:
+    """Raise UserError for a function that cannot be called with turns, the advantage so far if a part of this kind gets
+    it, and its parameters' defaults."""
+    signature = list(inspect.signature(function).parameters.values())
+    named = [one for one in signature if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    given = GIVEN[kind]
+    missing = [name for name in given if name not in [one.name for one in named]]
+    if not signature or signature[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        missing = ["turns", *missing]
+    if missing:
+        write = ", ".join(["turns", *given, "*", "parameter=default"])
+        raise UserError(f"{where}: takes no {missing[0]}; write def {where.rpartition(':')[2]}({write})")
+    for parameter in named[1:] if signature[0] in named else named:
+        if parameter.default is parameter.empty and parameter.name not in given:
             raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")
 
 
-def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Callable[..., dict[str, np.ndarray]]:
-    """`function` of the user's file `path`, with its result checked: an array of N finite numbers, or columns with
-    `advantage` among them. Whatever it raises becomes a UserError with the line of the file that was running."""
+def _guarded(
+    function: Callable[..., Any], path: Path, function_name: str, kind: Kind
+) -> Callable[..., dict[str, np.ndarray]]:
+    """`function` of the user's file `path`, a part of this kind, with its result checked: an array of N finite numbers,
+    or columns with `advantage` among them. Whatever it raises becomes a UserError with the line that was running."""
     where = f"{path}:{function_name}"
+    _check_signature(function, kind, where)
 
     def checked(turns: Turns, **params: Any) -> dict[str, np.ndarray]:
         try:
@@ -317,16 +415,17 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
             raise
         except (Exception, SystemExit) as error:
             raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
-        columns = columns_of(result, "estimator", turns, where)
+        columns = columns_of(result, kind, turns, where)
         for name, column_N in columns.items():
             refuse_not_finite(turns, column_N, f"{where}: column '{name}' is")
         return columns
 
     signature = inspect.signature(function)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    extra = [p.replace(kind=p.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:] if p.kind not in several]
-    first = inspect.Parameter("turns", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    checked.__signature__ = inspect.Signature([first, *extra])  # type: ignore[attr-defined]
+    parameters = [p for p in list(signature.parameters.values())[1:] if p.kind not in several]
+    first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("turns", *GIVEN[kind])]
+    extra = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters if p.name not in GIVEN[kind]]
+    checked.__signature__ = inspect.Signature([*first, *extra])  # type: ignore[attr-defined]
     checked.__annotations__ = dict(getattr(function, "__annotations__", {}))
     checked.__wrapped__ = function  # type: ignore[attr-defined]  # the names in its annotations are its module's
     return checked

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from turncredit.credit.parts.compose import Method, credit_columns
 from turncredit.data.turns import Turns
-from turncredit.errors import UserError, WrongResult
+from turncredit.errors import NoSideTable, UserError, WrongResult
 
 
 def needs_a_group(method: Method) -> bool:
@@ -27,8 +27,8 @@ def needs_a_group(method: Method) -> bool:
 
 
 def check_result(method: Method) -> None:
-    """Raise UserError for a method whose estimator is wrong whatever the turns: no credit comes of it, or it asks Turns
-    for what they do not have.
+    """Raise UserError for a method whose estimator is wrong whatever the turns: no credit comes of it, it asks Turns
+    for what they do not have, or it is a plain function that reads a side table, which a job does not give it.
 
     Found by computing it on a small table. Any other error may be the table's, which has made-up texts, no columns of
     an agent's own and no side tables; then the method passes.
@@ -37,6 +37,12 @@ def check_result(method: Method) -> None:
         credit_columns(small_turns(size=2), Method(method.name, method.summary, method.estimator))
     except WrongResult:
         raise
+    except NoSideTable as error:
+        if method.estimator.reads is None and error.name not in (*method.needs, "measures"):
+            raise UserError(
+                f"{method.estimator.name} reads {error.name}, but a function in a file gets turns and measures only; "
+                "write a Method that declares what it reads (docs/own_method.md)"
+            ) from error
     except UserError as error:
         cause = error.__cause__
         unknown = isinstance(cause, NameError) and not isinstance(cause, UnboundLocalError)

@@ -11,29 +11,29 @@ from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit import compute, resolve
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns, with_forks
-from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
 from turncredit.pipeline.plan import Plan
 
 
 class Config(Slice):
-    """The method's entry in the configuration, or a built-in method's name."""
+    """The method's entry in the configuration, or a built-in method's name; and its code, if it is not built in."""
 
     method: dict[str, Any] | str
+    code: str | None = own_code()
 
 
 def config(plan: Plan, at: JobKeys) -> Config:
     """The method's definition."""
-    return Config(method=plan.experiment.definition(at.method))
+    return Config(method=plan.experiment.definition(at.method), code=plan.code(at.method))
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own file."""
+    """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own files."""
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys), **plan.forks_file(at, at.method)}
     for name in plan.side_tables(at.method):
         files[name] = plan.read_by(name, at, at.method)
-    own = plan.own_file(at.method)
-    return {**files, "method": own} if own else files
+    return {**files, **plan.own_files(at.method)}
 
 
 def run(job: Job) -> dict[str, float]:

@@ -11,25 +11,27 @@ from typing import Any
 
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.credit.models.settings import learns_from_credits
-from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
+from turncredit.pipeline.own_code import code_of_model
 from turncredit.pipeline.plan import Plan
 
 
 class Config(Slice):
-    """Which model, and its settings."""
+    """Which model, and its settings; and its code, if it is not built in."""
 
     kind: str
     settings: dict[str, Any]
+    code: str | None = own_code()
 
 
 def config(plan: Plan, at: JobKeys) -> Config:
     """The model behind the method."""
     kind, settings = plan.model(at.method)
-    return Config(kind=kind, settings=settings.recorded())
+    return Config(kind=kind, settings=settings.recorded(), code=code_of_model(kind))
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """Turns, hidden states and other tables of the rounds that it learns from, and the model of the round before."""
+    """Turns, hidden states and other tables of the rounds that it learns from, the last model, the user's own file."""
     rounds = plan.rounds_before(at)
     kind, _ = plan.model(at.method)
     path = plan.layout.path
@@ -40,6 +42,7 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
         "measures": [path("measures", round.keys) for round in rounds] if plan.model_reads_measures(at.method) else [],
         "credits": [path("credits", round.keys) for round in rounds] if learns_from_credits(kind) else [],
         "previous": [] if before is None else [path("model", before.keys)],
+        **plan.model_file(at.method),
     }
 
 

@@ -8,15 +8,18 @@ import pyarrow as pa
 
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
-from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
+from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
+from turncredit.pipeline.own_code import own_files
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages import credit, credit_model
 
 
 class Learned(Slice):
-    """A learned method: its definition, its model, and the side tables that it reads beside the model's values."""
+    """A learned method: its definition, its model, and the side tables that it reads beside the model's values; and its
+    code, if it is not built in."""
 
     method: dict[str, Any] | str
+    code: str | None = own_code()
     model: credit_model.Config
     side: tuple[str, ...]
 
@@ -34,6 +37,7 @@ def config(plan: Plan, at: JobKeys) -> Config:
         keys = JobKeys(method=name)
         learned[name] = Learned(
             method=credit.config(plan, keys).method,
+            code=plan.code(name),
             model=credit_model.config(plan, keys),
             side=_side(plan, name),
         )
@@ -46,7 +50,7 @@ def _side(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """Turns, ground truth, each learned method's model and hidden states, and the side tables that they read."""
+    """Turns, ground truth, each learned method's model and hidden states, the side tables and own files they read."""
     path = plan.layout.path
     names = plan.audit_learned
     side: dict[str, list[str]] = {}
@@ -58,8 +62,19 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
         "branches": path("branches", at.keys),
         "models": [path("model", at.keys, method=name) for name in names],
         "hiddens": [plan.read_by("hiddens", at, name) for name in names],
+        **({"own": own} if (own := _own_files_of(plan)) else {}),
         **side,
     }
+
+
+def _own_files_of(plan: Plan) -> list[str]:
+    """The user's own files that define these methods and their models, each once."""
+    files = [
+        file
+        for name in plan.audit_learned
+        for file in (*own_files(plan.experiment.definition(name)), *plan.model_file(name).values())
+    ]
+    return list(dict.fromkeys(files))
 
 
 def run(job: Job) -> dict[str, float]:

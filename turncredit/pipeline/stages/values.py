@@ -9,12 +9,13 @@ from turncredit.pipeline.stages.credit_model import Config, config, keys, needed
 
 
 def inputs(plan: Plan, at: JobKeys) -> Inputs:
-    """The round's model, its turns, and the tables about them that the model reads."""
+    """The round's model, its turns, the tables about them that the model reads, and the user's own file."""
     path = plan.layout.path
     files: Inputs = {
         "model": path("model", at.keys),
         "turns": path("turns", at.keys),
         "hiddens": plan.read_by("hiddens", at, at.method),
+        **plan.model_file(at.method),
     }
     return {**files, "measures": path("measures", at.keys)} if plan.model_reads_measures(at.method) else files
 
