@@ -229,8 +229,8 @@ def _splits(tried: Tried) -> str:
     known, first = set(_starts(tried, train)), list(_starts(tried, held_out))
     if alike := sum(start in known for start in first):
         summary += (
-            f"; {alike} of {len(first)} have the goal and the first observation of a training task: if they are the same "
-            "tasks, give task_key"
+            f"; {alike} of {len(first)} have the goal and the first observation of a training task: if they are the "
+            "same tasks, give task_key"
         )
     return summary
 

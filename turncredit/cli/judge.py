@@ -47,9 +47,7 @@ def label(
     ] = "role",
     env: Annotated[
         str | None,
-        typer.Option(
-            help="The environment of turns without a column env, such as household; or my_env.py, of all turns."
-        ),
+        typer.Option(help="The environment of turns without a column env, such as household; my_env.py: of all turns."),
     ] = None,
     cache: Annotated[Path, typer.Option(help="Folder for the LLM's answers; nothing is requested twice.")] = (
         Path("results/judge_cache")

@@ -51,8 +51,8 @@ def _checked(judged: Any, env: str, where: str) -> tuple[str, str]:
         case (str(role), str(why)) if role in ROLES:
             return role, why
     raise UserError(
-        f"the rules of '{env}': judge() must return a role ({', '.join(ROLES)}) and its evidence, a text, not {judged!r} "
-        f"({where})"
+        f"the rules of '{env}': judge() must return a role ({', '.join(ROLES)}) and its evidence, a text, not "
+        f"{judged!r} ({where})"
     )
 
 
