@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games
 from turncredit.training.sequences import contexts, cut, list_column, stack, token_logprobs
+from turncredit.training.sft import demonstrations
 
 FOLDING = str(Path(__file__).with_name("folding.py"))
 EVERY = 3
@@ -185,6 +188,46 @@ def test_a_first_prompt_that_appends_is_refused(world, monkeypatch):
 
 
 # ---------------------------------------------------------------- agents by name
+
+
+@pytest.mark.parametrize(
+    ("replaced", "turn", "message"),
+    [
+        ({"open": lambda *_: 1 / 0}, "turn 0", "open() raised ZeroDivisionError: division by zero"),
+        (
+            {"open": lambda *_: agents.Prompt([], reset=True)},
+            "turn 0",
+            "open() returned a context without",
+        ),
+        (
+            {"open": lambda *_: agents.Prompt(["5"], reset=True)},
+            "turn 0",
+            "open() must return token ids",
+        ),
+        ({"parse": lambda *_: "look"}, "turn 0", "parse() must return a Parsed, not a str"),
+        (
+            {"parse": lambda *_: agents.Parsed(None, True)},
+            "turn 0",
+            "parse() must give a text as action",
+        ),
+        ({"parse": lambda *_: agents.Parsed("x", True, None)}, "turn 0", "parse() must give a mapping"),
+        ({"follow": lambda *_: "a prompt"}, "turn 1", "follow() must return a Prompt, not a str"),
+        ({"follow": lambda *_: {}["goal"]}, "turn 1", "follow() raised KeyError: 'goal'"),
+    ],
+)
+def test_a_fault_of_an_own_agent_names_it_its_rollout_and_its_turn(world, monkeypatch, replaced, turn, message):
+    made, starts = changed(world, monkeypatch, **replaced)
+    with pytest.raises(UserError, match=re.escape(f"g#0, {turn}: agent 'folding': {message}")):
+        made.play(starts, temperature=1.0)
+
+
+def test_a_fault_of_an_own_agent_names_its_demonstration(world, monkeypatch):
+    broken = type("Broken", (), {"open": lambda *_: 1 / 0})
+    spec = replace(agents.load(FOLDING), make=lambda *_: broken, demo_columns=())
+    monkeypatch.setattr(agents, "load", lambda _: spec)
+    encoder = tokenizer.load(world.path("sft_policy"))
+    with pytest.raises(UserError, match=r"^demos: demo000000, turn 0: agent 'folding': open\(\) raised ZeroDivision"):
+        demonstrations(tables.read(world.path("demos"), "demos"), encoder, CONFIG, WORDS)
 
 
 def test_built_in_agents_are_declared_as_entry_points_too():

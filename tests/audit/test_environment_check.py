@@ -16,7 +16,7 @@ from turncredit.config import EnvSlice
 from turncredit.errors import UserError
 
 SOUND = '''
-import asyncio, itertools, random, time
+import asyncio, functools, itertools, random, time
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
 
@@ -189,6 +189,25 @@ def test_rollouts_of_one_task_at_a_time_are_tried_too(tmp_path: Path) -> None:
         Line.at = property(lambda self: states[self.task], lambda self, value: states.update({self.task: value}))
     """
     assert findings(tmp_path, by_task)["together"][0] == "fails"
+
+
+def test_tasks_that_begin_like_training_tasks_are_counted_unless_a_key_tells_them_apart(tmp_path: Path) -> None:
+    leak = """
+        make_some = make_tasks
+        def make_tasks(split, *given):
+            rows = make_some(split, *given)
+            return [{**row, "goal": "go.", "game": "xx", "uid": row["task_id"]} for row in rows]
+    """
+    assert findings(tmp_path, leak)["splits"] == (
+        "holds",
+        "64 evaluation tasks against 64 training tasks; 64 of 64 have the goal and the first observation of a training "
+        "task: if they are the same tasks, give task_key",
+    )
+    keyed = """
+        Environment = functools.partial(Environment, task_key=lambda row: row["uid"])
+    """
+    found = findings(tmp_path, textwrap.dedent(leak) + textwrap.dedent(keyed))["splits"]
+    assert found == ("holds", "64 evaluation tasks against 64 training tasks")
 
 
 def test_a_success_that_is_not_the_end_fails(tmp_path: Path) -> None:

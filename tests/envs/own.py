@@ -67,6 +67,9 @@ class Faulty(Doors):
     def sees_nothing(self):
         return Step(None, 0.0, False)
 
+    def sees_half_a_character(self):
+        return Step("a \ud800", 0.0, False)
+
     def pays_in_words(self):
         return Step("a door", "much", False)
 

@@ -18,7 +18,7 @@ from tests.envs import own
 from tests.helpers import cases
 from turncredit import envs
 from turncredit.cli.env import app
-from turncredit.config import from_mapping
+from turncredit.config import EnvSlice, from_mapping
 from turncredit.credit import resolve
 from turncredit.data import plugins
 from turncredit.envs import guard
@@ -31,7 +31,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import loop
 from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
-from turncredit.rollouts.tasks import split_rows
+from turncredit.rollouts.tasks import make_tasks, split_rows
 
 COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 
@@ -306,6 +306,7 @@ def played(kind, name, timeout=0.3):
         ("hangs", r"step\(\) took longer than env.timeout, 0.3 s"),
         ("says_a_number", r"step\(\) must return a Step\(.*\), not 7 of type int"),
         ("sees_nothing", r"step\(\) must return a text as observation, not None of type NoneType"),
+        ("sees_half_a_character", r"step\(\) must return a text that UTF-8 can encode as observation, not 'a \\ud800'"),
         ("pays_in_words", r"step\(\) must return a finite number as reward, not 'much' of type str"),
         ("pays_nan", r"step\(\) must return a finite number as reward, not nan"),
         ("is_vaguely_done", r"step\(\) must return true or false as done, not 'perhaps'"),
@@ -345,6 +346,21 @@ def test_opening_making_tasks_and_the_expert_are_guarded_too():
 def test_rows_that_are_none_are_refused(rows, error):
     with pytest.raises(UserError, match=error):
         split_rows(own.environment(own.Doors, make_tasks=lambda *_: rows), "train", 2, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("own_column", "error"),
+    [
+        ({"seed": "first"}, "the tasks' column 'seed' cannot be stored, since its values are not all int64: "),
+        ({"game": ["x"]}, "the tasks' column 'game' cannot be stored, since its values are not all string: "),
+        ({"level": "first"}, "the tasks' column 'level' cannot be stored, since its values are not of one type that "),
+    ],
+)
+def test_a_column_of_mixed_types_is_named(monkeypatch, own_column, error):
+    rows = [{"task_id": "a", "goal": "x", "level": 1}, {"task_id": "b", "goal": "x", "level": 2, **own_column}]
+    monkeypatch.setattr(envs, "load", lambda _: own.environment(own.Doors, make_tasks=lambda *_: rows))
+    with pytest.raises(UserError, match=f"environment 'doors': {error}"):
+        make_tasks(EnvSlice(name="own"), "train", 2, 0, key="tasks.train")
 
 
 def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():

@@ -224,6 +224,44 @@ def test_a_table_that_names_its_environment_is_labelled_with_a_warning(tmp_path:
     assert tables.read(tmp_path / "labels.parquet", "labels").num_rows == 3
 
 
+GRAMMAR = """
+def read_goal(text): return text
+def read_turn(turn): return turn.action
+def judge(goal, before, now, after): return ROLE
+"""
+
+
+def own_rules(folder: Path, name: str, role: str) -> Path:
+    """A file with an environment whose rules give each turn this role."""
+    (folder / f"{name}_grammar.py").write_text(GRAMMAR.replace("ROLE", role))
+    text = "from turncredit.envs.environment import Environment\nfrom tests.envs.own import Doors, rows\n"
+    text += f"ENVIRONMENT = Environment(name='{name}', open_task=Doors, make_tasks=rows, judge='{name}_grammar')\n"
+    (folder / f"{name}.py").write_text(text)
+    return folder / f"{name}.py"
+
+
+@pytest.mark.parametrize("column", [{}, {"env": "household"}])
+def test_an_environment_of_ones_own_brings_its_rules(tmp_path: Path, column: dict[str, str]) -> None:
+    path = foreign(tmp_path / "turns.parquet", "knock", "open", **column)
+    name = f"own_{len(column)}"
+    judge(
+        "label", "--turns", path, "--env", own_rules(tmp_path, name, "'E', 'a door'"), "--out", tmp_path / "l.parquet"
+    )
+    labels = tables.read(tmp_path / "l.parquet", "labels")
+    assert labels.column("role").to_pylist() == ["E", "E"]
+    assert labels.column("evidence").to_pylist() == ["a door", "a door"]
+
+
+@pytest.mark.parametrize(("name", "role"), [("odd_role", "('X', 'a door')"), ("no_role", "None"), ("one", "'D'")])
+def test_rules_that_give_no_role_are_named_with_the_turn(tmp_path: Path, name: str, role: str) -> None:
+    path = foreign(tmp_path / "turns.parquet", "knock", "open")
+    own_env = own_rules(tmp_path, name, role)
+    with pytest.raises(UserError, match=r"judge\(\) must return a role .* \(rollout '.*', turn 0\)$") as refused:
+        judge("label", "--turns", path, "--env", own_env, "--out", tmp_path / "l.parquet")
+    assert str(refused.value).startswith(f"the rules of '{name}': ")
+    assert f"not {role} (" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("env", "known", "unknown"),
     [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -216,12 +217,42 @@ class AgentSpec:
             f"choose another agent ({key}.name), or another method"
         )
 
-    def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
+    def opened(
+        self, agent: Agent, goal: str, observation: str, admissible: Sequence[str], where: str = "the first prompt"
+    ) -> Prompt:
         """The first prompt of a rollout. Raises UserError if it is not the whole context."""
-        prompt = agent.open(goal, observation, admissible)
+        prompt = self.call(agent, "open", goal, observation, admissible, where=where)
         if not prompt.reset:
             raise UserError(f"agent '{self.name}': open must return the whole context: Prompt(ids, reset=True)")
         return prompt
+
+    def call(self, agent: Agent, method: str, *arguments: Any, where: str) -> Any:
+        """The result of a method of the agent: a Prompt (`open`, `follow`), a Parsed (`parse`) or a text (`target`).
+
+        Raises UserError, naming `where`, for a result of another type, and for an exception in somebody's own agent.
+        """
+        of = f"{where}: agent '{self.name}': {method}()"
+        try:
+            result = getattr(agent, method)(*arguments)
+        except UserError:
+            raise
+        except Exception as error:
+            if self.name in BUILT_IN and load(self.name) is self:
+                raise
+            raise UserError(f"{of} raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+        kind = {"parse": Parsed, "target": str}.get(method, Prompt)
+        if not isinstance(result, kind):
+            raise UserError(f"{of} must return a {kind.__name__}, not a {type(result).__name__}")
+        if isinstance(result, Parsed) and not isinstance(result.action, str):
+            raise UserError(f"{of} must give a text as action, not {result.action!r}")
+        if isinstance(result, Parsed) and not isinstance(result.columns, Mapping):
+            raise UserError(f"{of} must give a mapping as columns, not {result.columns!r}")
+        if isinstance(result, Prompt):
+            if result.reset and not result.ids:
+                raise UserError(f"{of} returned a context without a token")
+            if not all(isinstance(token, Integral) for token in result.ids[:1]):
+                raise UserError(f"{of} must return token ids, which are whole numbers, not {result.ids[0]!r}")
+        return result
 
 
 def outcome_after_goal(goal: str, outcome: str) -> str:

@@ -223,7 +223,27 @@ def _splits(tried: Tried) -> str:
         raise Fails(
             f"{len(same)} of {len(held_out)} evaluation tasks are training tasks, such as '{trained}' and '{evaluated}'"
         )
-    return f"{len(held_out)} evaluation tasks against {len(train)} training tasks"
+    summary = f"{len(held_out)} evaluation tasks against {len(train)} training tasks"
+    if tried.games.env.task_key is not None:
+        return summary
+    known, first = set(_starts(tried, train)), list(_starts(tried, held_out))
+    if alike := sum(start in known for start in first):
+        summary += (
+            f"; {alike} of {len(first)} have the goal and the first observation of a training task: if they are the "
+            "same tasks, give task_key"
+        )
+    return summary
+
+
+def _starts(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Goals and first observations of tasks, as many as can be opened in an eighth of the time that a call may take."""
+    began = time.perf_counter()
+    for row in rows:
+        running = tried.games.open(row)
+        yield row["goal"], running.reset()
+        running.close()
+        if time.perf_counter() - began > tried.timeout / 8:
+            return
 
 
 def _ends(tried: Tried) -> str:

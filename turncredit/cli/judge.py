@@ -46,7 +46,8 @@ def label(
         ),
     ] = "role",
     env: Annotated[
-        str | None, typer.Option(help="The environment of turns without a column env, such as household.")
+        str | None,
+        typer.Option(help="The environment of turns without a column env, such as household; my_env.py: of all turns."),
     ] = None,
     cache: Annotated[Path, typer.Option(help="Folder for the LLM's answers; nothing is requested twice.")] = (
         Path("results/judge_cache")
@@ -73,7 +74,8 @@ def label(
     without goal needs observation: the first one of a rollout is then its task. Other columns are ignored.
     Labels have the same keys, role (D, E, N, R) or score, evidence, judge, cached, and their cost.
     """
-    from turncredit.data import provenance, tables
+    from turncredit import envs
+    from turncredit.data import plugins, provenance, tables
     from turncredit.judges.label import costs, label_turns
 
     output_file(out, (".parquet",), reads=[None if turns == CALIBRATION else turns, cache])
@@ -92,6 +94,9 @@ def label(
     config = _config(judge, {name: value for name, value in given.items() if value is not None})
     table = _table(turns)
     if env is not None:
+        if plugins.own_file(env) is not None:
+            env = envs.load(env).name
+            table = table.drop_columns([name for name in table.column_names if name == "env"])
         if "env" in table.column_names:
             raise UserError(f"--env {env}: {turns} has a column env already; leave the option out")
         table = table.append_column("env", [[env] * table.num_rows])

@@ -251,12 +251,12 @@ def _checked(call: _Call, result: Any) -> Any:
         result = _step(call, result)
         call.guarded.turn += 1
     elif method == "reset":
-        if not isinstance(result, str):
-            raise _wrong(call, "a text", result)
+        if not _is_text(result):
+            raise _wrong(call, _text(result), result)
         call.guarded.turn = 0
     elif method in ("act", "random_command", "slip_command"):
-        if not isinstance(result, str):
-            raise _wrong(call, "a text", result)
+        if not _is_text(result):
+            raise _wrong(call, _text(result), result)
     elif method == "progress":
         if not _is_number(result):
             raise _wrong(call, "a finite number", result)
@@ -266,7 +266,7 @@ def _checked(call: _Call, result: Any) -> Any:
             raise _wrong(call, "a whole number", result)
         result = int(result)
     elif method in ("admissible", "oracle"):
-        if isinstance(result, str) or not isinstance(result, Sequence) or not all(isinstance(x, str) for x in result):
+        if isinstance(result, str) or not isinstance(result, Sequence) or not all(_is_text(x) for x in result):
             raise _wrong(call, "a list of texts", result)
         result = list(result)
     return result
@@ -276,14 +276,30 @@ def _step(call: _Call, result: Any) -> Step:
     if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
         raise _wrong(call, "a Step(observation, reward, done, success, valid)", result)
     step = Step(*result)
-    if not isinstance(step.observation, str):
-        raise _wrong(call, "a text as observation", step.observation)
+    if not _is_text(step.observation):
+        raise _wrong(call, f"{_text(step.observation)} as observation", step.observation)
     if not _is_number(step.reward):
         raise _wrong(call, "a finite number as reward", step.reward)
     for name in ("done", "success", "valid"):
         if type(getattr(step, name)).__name__ not in ("bool", "bool_"):  # Python's, or NumPy's
             raise _wrong(call, f"true or false as {name}", getattr(step, name))
     return Step(step.observation, float(step.reward), bool(step.done), bool(step.success), bool(step.valid))
+
+
+def _text(value: Any) -> str:
+    """What must be in the place of a value that is no text (`_is_text`)."""
+    return "a text that UTF-8 can encode" if isinstance(value, str) else "a text"
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text without half a character (a lone surrogate)."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_number(value: Any) -> bool:

@@ -8,10 +8,12 @@ nothing that is more than five turns back.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from turncredit import envs
 from turncredit.envs.judging import Grammar
 from turncredit.errors import UserError, nearest
+from turncredit.judges.rubric import ROLES
 from turncredit.judges.window import UNKNOWN, Rollouts
 
 #: Part of a label's `prompt_hash`; increase it with any change of the rules.
@@ -25,7 +27,7 @@ def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str],
     """
     roles, evidence, hashes = [], [], []
     for first, length in zip(rollouts.first_R.tolist(), rollouts.length_R.tolist(), strict=True):
-        env = rollouts.env_N[first]
+        env, rollout_id = rollouts.env_N[first], rollouts.keys.column("rollout_id")[int(rollouts.order_N[first])]
         grammar = _grammar(env)
         goal = grammar.read_goal(rollouts.goal_N[first])
         raw_turns = rollouts.turn_N[first : first + length]
@@ -34,12 +36,24 @@ def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str],
         start = _digest(f"{VERSION}\x1f{env}\x1f{rollouts.goal_N[first]}")
         for at in range(length):
             low, high = max(0, at - size), at + 1 + size
-            role, why = grammar.judge(goal, turns[low:at], turns[at], turns[at + 1 : high])
+            judged = grammar.judge(goal, turns[low:at], turns[at], turns[at + 1 : high])
+            role, why = _checked(judged, env, f"rollout '{rollout_id}', turn {at}")
             roles.append(role)
             evidence.append(why)
             place = (at - low).to_bytes(1, "big")
             hashes.append(_digest(start + place + b"".join(digests[low:high])).hex())
     return roles, evidence, hashes
+
+
+def _checked(judged: Any, env: str, where: str) -> tuple[str, str]:
+    """A role and its evidence. Raises UserError where a grammar's `judge` has returned something else."""
+    match judged:
+        case (str(role), str(why)) if role in ROLES:
+            return role, why
+    raise UserError(
+        f"the rules of '{env}': judge() must return a role ({', '.join(ROLES)}) and its evidence, a text, not "
+        f"{judged!r} ({where})"
+    )
 
 
 def known_actions(rollouts: Rollouts) -> dict[str, tuple[int, int]]:

@@ -134,7 +134,8 @@ class ActiveRollout:
         self.observation = observation
         self._look()
         task = self.played.start.task
-        if not self._go_on_with(self.spec.opened(self.agent, task["goal"], observation, self.admissible)):
+        opened = self.spec.opened(self.agent, task["goal"], observation, self.admissible, self._where)
+        if not self._go_on_with(opened):
             raise UserError(
                 f"task '{task['task_id']}': the first prompt has {len(self.prompt.ids)} tokens and a "
                 f"response up to {self.max_new}, more than the model can read (max_position_embeddings); shorten what "
@@ -154,14 +155,19 @@ class ActiveRollout:
         if self._lists_admissible:
             self.admissible = self.env.admissible()
 
+    @property
+    def _where(self) -> str:
+        """Rollout and turn, for messages."""
+        return f"{self.played.start.rollout_id}, turn {len(self.played.turns)}"
+
     def request(self) -> Request:
         """The next request. Every turn uses up `max_new` random numbers, however many tokens it samples."""
         return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
 
     def decide(self, text: str) -> str:
         """The action in the response's text."""
-        self.parsed = self.agent.parse(text)
-        self.spec.check(self.parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
+        self.parsed = self.spec.call(self.agent, "parse", text, where=self._where)
+        self.spec.check(self.parsed, self._where)
         return self.parsed.action
 
     def _go_on_with(self, prompt: Prompt, response_ids: Sequence[int] = ()) -> bool:
@@ -186,7 +192,8 @@ class ActiveRollout:
         self.observation = step.observation
         if not step.done:
             self._look()
-            following = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
+            shown = response.ids, parsed, step.observation, self.admissible
+            following = self.spec.call(self.agent, "follow", *shown, where=self._where)
             turn.done = turn.context_full = not self._go_on_with(following, response.ids)
         if turn.done and self.environment.counts_redone:
             for played in self.played.turns:

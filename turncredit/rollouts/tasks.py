@@ -38,7 +38,7 @@ def make_tasks(config: EnvSlice, split: str | Sequence[str], count: int, seed: i
     Raises UserError, naming the configuration's `key`, for a split that has fewer, and for an own column whose values
     are not of one type.
     """
-    env = envs.load(config.name)
+    env, schema = envs.load(config.name), tables.schema("tasks")
     settings, splits = env.Settings.model_validate(config.settings), [split] if isinstance(split, str) else split
     of_splits = []
     for number, name in enumerate(splits):
@@ -49,16 +49,24 @@ def make_tasks(config: EnvSlice, split: str | Sequence[str], count: int, seed: i
             raise UserError(f"{key} asks for {asked}, but the split '{name}' has only {len(found)}; lower {key}")
         of_splits.append(found)
     rows = [row for turn in zip_longest(*of_splits) for row in turn if row is not None]
-    table = pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
+    table = pa.table([_column(env, rows, field.name, field.type) for field in schema], schema=schema)
     for name in dict.fromkeys(name for row in rows for name in row if name not in table.column_names):
-        try:
-            table = table.append_column(name, pa.array([row.get(name) for row in rows]))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise UserError(
-                f"environment '{env.name}': the tasks' column '{name}' cannot be stored, since its values are not of "
-                f"one type that a table can have: {error}"
-            ) from None
+        table = table.append_column(name, _column(env, rows, name))
     return table
+
+
+def _column(
+    env: Environment, rows: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | None = None
+) -> pa.Array:
+    """A column of the tasks table, of a type if that is given. Raises UserError."""
+    try:
+        return pa.array([row.get(name) for row in rows], kind)
+    except (pa.ArrowException, UnicodeError, OverflowError) as error:
+        expected = f"not all {kind}" if kind is not None else "not of one type that a table can have"
+        raise UserError(
+            f"environment '{env.name}': the tasks' column '{name}' cannot be stored, since its values are {expected}: "
+            f"{error}"
+        ) from None
 
 
 def too_long(config: EnvSlice, tasks: pa.Table) -> Counter[str]:

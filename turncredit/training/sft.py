@@ -100,17 +100,18 @@ def demonstrations(
     number = -1
     for row in table.to_pylist():
         admissible = row["admissible"] if spec.shows_admissible else ()
+        at = f"{where}: {row['rollout_id']}, turn {row['turn']}"
         if row["turn"] == 0:
             agent, number = new_agent(), number + 1
-            prompt = spec.opened(agent, row["goal"], row["observation"], admissible)
+            prompt = spec.opened(agent, row["goal"], row["observation"], admissible, at)
         else:
-            prompt = agent.follow(response, parsed, row["observation"], admissible)
-        text = agent.target(row)
-        parsed = agent.parse(text)
-        spec.check(parsed, f"{where}: {row['rollout_id']}, turn {row['turn']}")
+            prompt = spec.call(agent, "follow", response, parsed, row["observation"], admissible, where=at)
+        text = spec.call(agent, "target", row, where=at)
+        parsed = spec.call(agent, "parse", text, where=at)
+        spec.check(parsed, at)
         if row["imitate"] and parsed.action != row["action"]:
             raise UserError(
-                f"{where}: {row['rollout_id']}, turn {row['turn']}: agent '{spec.name}' teaches {text!r} for "
+                f"{at}: agent '{spec.name}' teaches {text!r} for "
                 f"{row['action']!r}, but reads {parsed.action!r} from it; its target and parse must agree"
             )
         parsed = replace(parsed, action=row["action"])
