@@ -241,6 +241,29 @@ def test_a_message_in_which_the_policy_wrote_nothing_is_no_turn_and_noted(tmp_pa
     assert report.notes == {messages.NOTHING: 1}
 
 
+@pytest.mark.parametrize("empty", ["", [{"type": "thinking", "thinking": "hm"}], "<think>hm</think>"])
+def test_a_response_without_an_action_is_a_turn_if_the_environment_answered_it(empty: Any, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    for number, content in enumerate(["Thought: a\nAction: go", empty, "Action: take"]):
+        said += [{"role": "user", "content": f"o{number}"}, {"role": "assistant", "content": content}]
+    row = {"group_id": "g", "rollout_id": "r", "reward": [0, 0, 1], "messages": said}
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", [row]))
+    assert found.select(["turn", "observation", "action", "next_observation", "reward"]).to_pylist() == [
+        {"turn": 0, "observation": "o0", "action": "go", "next_observation": "o1", "reward": 0.0},
+        {"turn": 1, "observation": "o1", "action": "", "next_observation": "o2", "reward": 0.0},
+        {"turn": 2, "observation": "o2", "action": "take", "next_observation": "", "reward": 1.0},
+    ]
+    assert report.notes[table.EMPTY] == 1
+
+
+def test_an_empty_response_that_is_tried_again_is_no_turn(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "o"}, *({"role": "assistant", "content": text} for text in ("", "go"))]
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1, "messages": said}
+    found, report = imported(files.lines(tmp_path / "mine.jsonl", [row]))
+    assert found["action"].to_pylist() == ["go"]
+    assert report.notes == {messages.NOTHING: 1}
+
+
 def test_a_list_of_rewards_has_one_for_each_turn(tmp_path: Path) -> None:
     found, _ = imported(rollouts(tmp_path, reward=[0.25, None]))
     assert found["reward"].to_pylist()[:2] == [0.25, 0.0]

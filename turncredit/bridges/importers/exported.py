@@ -37,7 +37,7 @@ def restore(rollout: Rollout, report: Report) -> None:
         rollout.turns, rollout.columns = [{} for _ in range(count)], {}
     for number, turn in enumerate(rollout.turns):
         turn.update({name: values[number] for name, values in columns.items()})
-        turn["_says"] = turn["_thought"] = False  # the action is known
+        turn["_says"] = turn["_thought"] = turn["_empty"] = False  # the action is known
         if "observation" in columns:
             turn["_shows_history"] = False
 

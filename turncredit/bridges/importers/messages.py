@@ -17,7 +17,7 @@ Ours = Callable[[Message], bool]
 _DIGEST = re.compile(r"\A\[history [0-9a-f]{12}\]\n")
 
 NO_TURN = "no turn: the policy wrote no message"
-NOTHING = "a message in which the policy wrote nothing is no turn"
+NOTHING = "a message in which the policy wrote nothing, and which nobody answered, is no turn"
 NO_CALL = "a tool's result without a call before it"
 NO_RESULT = "a tool call without a result, though the conversation goes on"
 
@@ -48,10 +48,11 @@ def turns_from(said: Iterable[Said], context: Context, where: str) -> list[Turn]
     check_calls(messages, context.report, where)
     history = History(context.options.observation)
     turns: list[Turn] = []
-    for message in messages:
+    for message, after in zip(messages, [*messages[1:], None], strict=True):
+        answered = after is not None and not after.ours  # neither tried again nor the end
         if not message.ours:
             history.hear(message.text())
-        elif turn := history.turn(message):
+        elif turn := history.turn(message, empty=answered):
             turns.append(turn)
         else:
             context.report.note(NOTHING)
@@ -95,10 +96,13 @@ class History:
     def _shows_digest(self) -> bool:
         return self._begun and (self._shows == "history" or (self._shows == "auto" and self._called))
 
-    def turn(self, message: Said) -> Turn | None:
-        """The turn in which the policy wrote `message`, which becomes history; None where it wrote nothing."""
+    def turn(self, message: Said, *, empty: bool = False) -> Turn | None:
+        """The turn in which the policy wrote `message`, which becomes history; None where it wrote nothing.
+
+        empty   a message in which the policy wrote nothing is a turn, too: the environment answered it
+        """
         response = message.response()
-        if not response.whole and not message.columns:
+        if not response.whole and not message.columns and (response.results or not empty):
             self.hear(response.results)
             return None
         turn: Turn = {
@@ -108,7 +112,8 @@ class History:
             "_reply": self.reply(),
             "_history": self._digest.digest(),
             "_shows_history": self._shows_digest(),
-            "_says": not response.calls and "action" not in message.columns,
+            "_says": bool(response.text) and not response.calls and "action" not in message.columns,
+            "_empty": not response.action and "action" not in message.columns,
             "_thought": response.thought and not response.calls and "action" not in message.columns,
             **message.columns,
         }

@@ -59,11 +59,6 @@ def read(where: str, data: dict[str, Any], context: Context) -> Iterator[Rollout
         yield Rollout(group, uid, turns, where, ended, columns)
 
 
-def _silent(history: History) -> Turn:
-    """A step in which the policy wrote nothing."""
-    return {"observation": history.observation(), "_reply": history.reply(), "response_text": "", "action": ""}
-
-
 def turns_of(trajectory: Mapping[str, Any], report: Report, shows: Observation = "auto") -> list[Turn]:
     """The turns of a trajectory, one for each step. Raises Skip where there is none.
 
@@ -79,7 +74,9 @@ def turns_of(trajectory: Mapping[str, Any], report: Report, shows: Observation =
             observation = _asked(objects_of(step.get("chat_completions"), "chat_completions"), report)
         history.hear(flat(observation, report.note))
         said = _said(step, report)
-        turns.append(history.turn(said) or _silent(history))
+        turn = history.turn(said, empty=True) or history.turn(Said(ours=True), empty=True)
+        assert turn is not None  # every step is one
+        turns.append(turn)
     chain_replies(turns, "")
     reward = finite_or_none(trajectory.get("reward"))
     if reward is None:

@@ -50,6 +50,7 @@ COPY = "a turn stands twice with the same content: it counts once"
 ON_LAST = "the reward is on the rollout's last turn alone: it is 0 on the others"
 REPEATED = "every turn of a rollout has the same reward, and the return is their sum; --reward-once counts it once"
 THOUGHTS = "a response begins with a thought (up to `</think>` or the like), which is no part of the action"
+EMPTY = "a response without an action (it is empty, or a thought alone) is a turn whose action is empty"
 ENDLESS = "a response begins a thought that does not end: all of the response is the action"
 ANCHORS = (
     "equal observations of a group have different histories, and GiGPO and others treat them as one state: fine if the "
@@ -181,6 +182,8 @@ class Ledger:
                 turn["_found_observation"] = told["observation"]
         if any(turn.get("_thought") for turn in turns):
             self.report.note(THOUGHTS)
+        if any(turn.get("_empty") for turn in turns):
+            self.report.note(EMPTY)
         if any(turn.get("_says") and begins_a_thought(turn.get("action")) for turn in turns):
             self.report.note(ENDLESS)
 
