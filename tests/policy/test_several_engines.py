@@ -42,6 +42,7 @@ def there(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT / "tests/policy/stand_in"))
         patch.setenv("ENGINES_LOG", str(folder))
+        patch.setenv("VLLM_CACHE_ROOT", str(tmp_path_factory.mktemp("compiled")))
         patch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.syspath_prepend(str(ROOT / "tests/policy/stand_in"))

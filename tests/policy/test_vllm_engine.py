@@ -22,6 +22,7 @@ from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler, vllm
+from turncredit.policy.engines.free_memory import free_share
 from turncredit.policy.engines.vllm import Engine
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Unordered
@@ -44,7 +45,7 @@ def main():
 
     folders, prompts, eos, gpus, dtype = map(json.loads, sys.argv[1:])
     running, results, starts, start = Engine(), [], [], vllm._start
-    vllm._start = lambda *form, **sleeps: starts.append(form) or start(*form, **sleeps)
+    vllm._start = lambda *form, **empty: starts.append(form) or start(*form, **empty)
     for folder in folders:
         engine = Vllm(folder, slots=len(prompts), dtype=dtype, eos_id=eos, engine=running, gpus=gpus)
         contexts, logprobs = [[] for _ in prompts], [[] for _ in prompts]
@@ -116,6 +117,7 @@ def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_polic
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    environment["VLLM_CACHE_ROOT"] = str(tmp_path / "compiled")
     if split > 1:  # a core for each part
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, sorted(os.sched_getaffinity(0))[:split]))
     given = map(json.dumps, ([str(folder) for folder in folders], prompts, encoder.eos_id, split, dtype))
@@ -138,14 +140,16 @@ def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_polic
 
 
 @pytest.fixture
-def engines(monkeypatch):
+def engines(monkeypatch, tmp_path):
     """A stand-in for the package vllm on a GPU; the engines that were made, with what they were asked for."""
     made = []
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "compiled"))
     monkeypatch.setattr(vllm, "_has_gpu", lambda: True)
+    monkeypatch.setattr(vllm, "free_share", lambda _: 0.99)
 
     class LLM:
         def __init__(self, folder, **settings):
-            self.files = {path.name: path.resolve() for path in Path(folder).iterdir()}
+            self.folder = folder
             self.settings, self.prompts, self.sampling, self.adapters = settings, [], [], []
             self.called, self.read = [], []
             self.llm_engine, self.running = self, []
@@ -158,8 +162,11 @@ def engines(monkeypatch):
             self.called.append(("wake_up", tags))
 
         def collective_rpc(self, method, kwargs):
+            if method == "update_config":
+                assert kwargs == {"overrides": {"load_config": {"load_format": "auto"}}}
+                return
             self.called.append((method, kwargs["weights_path"]))
-            self.read.append({path.name for path in Path(kwargs["weights_path"]).iterdir()})
+            self.read.append({path.name: path.resolve() for path in Path(kwargs["weights_path"]).iterdir()})
 
         def reset_prefix_cache(self):
             self.called.append(("reset_prefix_cache",))
@@ -221,7 +228,7 @@ def test_cancelled_requests_leave_the_engine_and_are_never_answered(world, engin
     first = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=running).sampler(2)
     first.submit(Request(0, [1, 2], True, np.zeros(1)), 1.0, 1)
     first.cancel()
-    assert engines[0].called == [("abort", ["0"])]
+    assert engines[0].called[-1] == ("abort", ["0"])
     second = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=running).sampler(2)
     engines[0].running.append("0")  # an answer that was under way
     second.submit(Request(1, [3], True, np.zeros(1)), 1.0, 1)
@@ -235,7 +242,7 @@ def test_vllm_sees_no_moments_of_an_optimiser_which_it_would_take_for_weights(wo
     there = {path.name: path for path in trained.iterdir()}
     save_file({"0.exp_avg": torch.zeros(1)}, trained / MOMENTS_FILE)
     sampler("vllm", str(trained), slots=1, dtype="float32", eos_id=1)
-    assert engines[0].files == there
+    assert engines[0].read == [there]
 
 
 def test_vllm_stops_where_the_other_engines_stop(world, engines):
@@ -282,7 +289,36 @@ def test_a_kept_engine_starts_once_and_reads_the_weights_of_each_policy_when_it_
         for folder in folders[1:]
     ]
     assert len(engines) == 1
-    assert engines[0].called == [("sleep", 2), *reads[0], ("sleep", 2), *reads[1], ("sleep", 2)]
+    first = [("reload_weights", str(folders[0])), ("reset_prefix_cache",)]
+    assert engines[0].called == [*first, ("sleep", 2), *reads[0], ("sleep", 2), *reads[1], ("sleep", 2)]
+
+
+def test_what_vllm_compiles_for_one_policy_serves_the_next_one_in_another_job(world, tmp_path, engines):
+    """The path that vLLM starts with is in the key of what it compiles: it is the same for all policies of a shape."""
+    other = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "other"))
+    wider = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "wider"))
+    described = json.loads((other / "config.json").read_text())
+    (wider / "config.json").write_text(json.dumps({**described, "max_position_embeddings": 64}))
+    for folder in (world.path("sft_policy"), other, wider):
+        sampler("vllm", str(folder), slots=1, dtype="float32", eos_id=1)
+    first, second, third = (engine.folder for engine in engines)
+    assert first == second != third
+    assert [path.name for path in Path(first).iterdir()] == ["config.json"]
+    assert json.loads((Path(first) / "config.json").read_text()) == described
+    assert {engine.settings["load_format"] for engine in engines} == {"dummy"}
+    assert [engine.called[0] for engine in engines[:2]] == [
+        ("reload_weights", str(folder)) for folder in (world.path("sft_policy"), other)
+    ]
+
+
+def test_adapters_base_and_on_the_cpu_tied_embeddings_are_read_as_an_engine_starts(
+    world, adapters, engines, monkeypatch
+):
+    sampler("vllm", str(adapters[0]), slots=1, dtype="float32", eos_id=1)
+    monkeypatch.setattr(vllm, "_has_gpu", lambda: False)
+    sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
+    assert [engine.settings["load_format"] for engine in engines] == ["auto"] * 2
+    assert [engine.folder for engine in engines] == [str(world.path("sft_policy"))] * 2
 
 
 def test_on_the_cpu_an_engine_of_tied_embeddings_starts_again(world, engines, monkeypatch):
@@ -297,11 +333,11 @@ def test_on_the_cpu_an_engine_of_tied_embeddings_starts_again(world, engines, mo
 
 def test_a_kept_engine_reads_no_moments_of_an_optimiser(world, tmp_path, engines):
     running, trained = Engine(), Path(shutil.copytree(world.path("sft_policy"), tmp_path / "policy"))
-    there = {path.name for path in trained.iterdir()}
+    there = {path.name: path for path in trained.iterdir()}
     save_file({"0.exp_avg": torch.zeros(1)}, trained / MOMENTS_FILE)
     once(running, world.path("sft_policy"))
     once(running, trained)
-    assert engines[0].read == [there]
+    assert engines[0].read[1:] == [there]
 
 
 def test_the_base_of_adapters_waits_and_every_adapter_has_a_name_and_a_number_of_its_own(adapters, engines):
@@ -375,6 +411,36 @@ def test_only_an_engine_that_is_kept_on_a_gpu_learns_to_sleep(world, engines, mo
         once(Engine(), world.path("sft_policy"))
         sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
     assert [engine.settings["enable_sleep_mode"] for engine in engines] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(("free", "share"), [(0.99, 0.92), (0.94, 0.92), (0.6, 0.58)])
+def test_an_engine_takes_what_other_processes_leave_of_its_gpu_and_says_so(
+    world, engines, monkeypatch, capsys, free, share
+):
+    """vLLM refuses to start where less is free than it is to take."""
+    monkeypatch.setattr(vllm, "free_share", lambda gpus: free if gpus == 2 else 0.0)
+    OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=Engine()).sampler(1, gpus=2)
+    assert engines[0].settings["gpu_memory_utilization"] == share
+    assert ("vLLM takes 58% of its GPU's memory" in capsys.readouterr().out) == (share < 0.92)
+
+
+DRIVER = """
+#include <stddef.h>
+static int now;
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *gpu, int number) { *gpu = number; return number > 1; }
+int cuDevicePrimaryCtxRetain(void **context, int gpu) { *context = (void *)(size_t)(gpu + 1); return 0; }
+int cuCtxSetCurrent(void *context) { now = (int)(size_t)context - 1; return 0; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) { *total = 80UL << 30; *free = (now ? 20UL : 60UL) << 30; return 0; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="a driver that stands in is compiled")
+def test_the_free_share_of_memory_is_that_of_the_fullest_gpu_that_an_engine_gets(tmp_path, monkeypatch):
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libcuda.so.1", "driver.c"], cwd=tmp_path, check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert [free_share(gpus) for gpus in (1, 2, 3)] == [0.75, 0.25, 1.0]  # of a third one nothing is known
 
 
 def test_on_the_cpu_a_prompt_is_read_at_once_however_long_it_is(world, engines, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import tiny
+from turncredit.config.stages import policy_stages
 from turncredit.errors import UserError
 from turncredit.pipeline.checks import check
 from turncredit.policy.shapes import PUBLISHED
@@ -83,6 +84,18 @@ def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_mo
         "config: policy.sample_gpus is 2, but policy.engine lockstep does not split a model; set it to 1, or engine to "
         "vllm"
     )
+
+
+def test_adapters_in_float32_are_refused_only_where_vllm_would_compute_them_on_a_gpu():
+    def configured(gpu=None, **policy):
+        given = {"engine": "vllm", "lora": {"rank": 8, "alpha": 16}, "dtype": "float32", **policy}
+        resources = {} if gpu is None else {stage: {"gpu": gpu} for stage in policy_stages()}
+        return tiny.experiment(methods=["flat_grpo"], policy=given, resources=resources)
+
+    for fine in (configured(dtype="bfloat16"), configured(engine="lockstep"), configured(lora=None), configured(gpu=0)):
+        check(fine)
+    with pytest.raises(UserError, match=r"^config: policy\.dtype is float32, but on GPUs vLLM computes adapters .*"):
+        check(configured())
 
 
 def test_a_job_that_samples_asks_for_the_gpus_of_all_engines():

@@ -101,6 +101,16 @@ CASES = {
 }
 
 
+def test_an_adapter_is_read_onto_the_cpu_as_its_base_is(hub_model, tmp_path, monkeypatch):
+    """PEFT reads it onto the first GPU unless told: every process that shares a model would take memory of that one."""
+    fresh = models.add_lora(models.load_model(hub_model, dtype="bfloat16"), LoraConfig(**LORA), 0)
+    models.save_model(fresh, tmp_path, base=hub_model, final=tmp_path)
+    for name in ("peft.peft_model.infer_device", "peft.utils.save_and_load.infer_device"):
+        monkeypatch.setattr(name, lambda: pytest.fail("PEFT chooses where the adapter goes"), raising=False)
+    loaded = models.load_model(tmp_path, dtype="bfloat16", trainable=True)
+    assert {parameter.device.type for parameter in loaded.parameters()} == {"cpu"}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, tmp_path, case, nodes):
     """In float32 for two rounds, of which the second goes on with the moments of the first, as saved."""

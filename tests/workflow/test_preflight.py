@@ -329,6 +329,32 @@ def test_too_little_disk_or_memory_is_a_warning_that_names_both_numbers(monkeypa
     assert "has 1 GB; keep_policies: last takes less" in disk.line
 
 
+def test_environments_of_snakemake_that_lack_a_simulators_package_are_named(tmp_path, monkeypatch):
+    """On the nodes every job that plays would fail, although the package is in .venv."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "envs_conda").mkdir()
+    core, rollout = (tmp_path / f"envs_conda/{name}.post-deploy.sh" for name in ("core", "gpu-rollout"))
+    for script in (core, rollout):
+        script.write_text("python -m pip install -e .\n")
+
+    def lines(deployed="conda", engine="vllm", name="virtualhome"):
+        plan = plan_of(env={"name": name}, policy={"engine": engine})
+        return [one.line for one in preflight.environments_package(plan, STAGES, Where(deployed))]
+
+    (line,) = lines()
+    assert line.startswith(
+        "env.virtualhome: envs_conda/core.post-deploy.sh and envs_conda/gpu-rollout.post-deploy.sh do not install the "
+        "package virtualhome, which jobs need with --sdm conda; add it there"
+    )
+    assert lines("") == lines("image") == lines(name="household") == []
+    core.write_text("python -m pip install --no-deps virtualhome==2.3.0\n")
+    assert lines(engine="lockstep") == []
+    (line,) = lines()
+    assert line.startswith("env.virtualhome: envs_conda/gpu-rollout.post-deploy.sh does not install the package")
+    rollout.write_text(core.read_text())
+    assert lines() == []
+
+
 def test_a_judge_is_not_served_in_an_environment_without_vllm():
     judge = {"kind": "llm", "serve": {"python": "python"}}
     images = Where(deployed="conda")

@@ -363,6 +363,11 @@ def _gpus(experiment: Experiment) -> Iterator[str]:
     every other stage one. What samples with another engine is not checked: each of its `rollout.processes` takes one.
     """
     policy = experiment.policy
+    if policy.lora and policy.engine == "vllm" and policy.dtype == "float32" and experiment.gpus("rollout"):
+        yield (
+            "policy.dtype is float32, but on GPUs vLLM computes adapters (policy.lora) in bfloat16 alone; set dtype to "
+            "bfloat16, or engine to transformers or lockstep"
+        )
     if policy.sample_gpus > 1 and policy.engine != "vllm":
         yield (
             f"policy.sample_gpus is {policy.sample_gpus}, but policy.engine {policy.engine} does not split a model; "

@@ -42,6 +42,10 @@ INSTALL = {
 }
 
 
+#: The packages of environments that no environment of `--sdm` has by itself.
+OWN_PACKAGES = {"scienceworld": "scienceworld", "virtualhome": "virtualhome"}
+
+
 @dataclass(frozen=True)
 class Where:
     """How jobs will run: in environments of their own ("conda", "apptainer", or "image": that of a cloud's jobs) or in
@@ -108,6 +112,23 @@ def environment(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
     else:
         if line:
             yield Finding(True, f"env.{plan.experiment.env.owner}: {line}")
+
+
+def environments_package(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The environments that Snakemake makes for jobs get the package of the experiment's environment, if it has one."""
+    package = OWN_PACKAGES.get(plan.experiment.env.name)
+    if package is None or where.deployed not in PROGRAMS or not (_playing(stages) or "tasks" in stages):
+        return
+    used = ["core", *(["gpu-rollout"] if plan.experiment.policy.engine == "vllm" and _playing(stages) else [])]
+    scripts = [Path("envs_conda") / f"{name}.post-deploy.sh" for name in used]
+    lacking = [str(script) for script in scripts if script.exists() and package not in script.read_text("utf-8")]
+    if lacking:
+        line = (
+            f"env.{plan.experiment.env.owner}: {' and '.join(lacking)} do{'es' * (len(lacking) == 1)} not install the "
+            f"package {package}, which jobs need with --sdm {where.deployed}; add it there "
+            f"(docs/environments/{plan.experiment.env.name}.md)"
+        )
+        yield Finding(None, line)
 
 
 def interpreter_and_folders(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -421,6 +442,7 @@ CHECKS = (
     interpreter_and_folders,
     storage,
     environment,
+    environments_package,
     packages,
     deployment,
     engines,

@@ -58,7 +58,10 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
         if base != folder:
             from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, folder, is_trainable=trainable, autocast_adapter_dtype=False)
+            # PEFT would read the adapter onto the first GPU, and each process that shares a model open a context there.
+            model = PeftModel.from_pretrained(
+                model, folder, is_trainable=trainable, autocast_adapter_dtype=False, torch_device="cpu"
+            )
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read ({error}); turncredit check says what to do") from None
     if base != folder and not trainable and dtype == "float32":

@@ -173,7 +173,7 @@ def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
         # The processes that share rollouts on the CPU divide the slots, and each has buffers of its own.
         buffers = model.lockstep(math.ceil(slots / copies), length.longest, policy.dtype, device)
         parts |= {name: float(copies * size) for name, size in buffers.items()}
-    note = "vLLM takes 92% of its GPU in any case; with less cache it queues rollouts" if vllm else ""
+    note = "vLLM takes 92% of its GPU, or what is free; with less cache it queues rollouts" if vllm else ""
     host = policy.sample_engines * (weights + HOST.vllm_process) if vllm else weights
     if vllm and policy.sample_engines > 1:  # each engine has a process of ours beside its own
         host += policy.sample_engines * HOST.process
@@ -213,4 +213,4 @@ def _of_judge(experiment: Experiment) -> Need:
     if model is None:
         return Need(host=REQUEST.unknown_mb * 1e6 / REQUEST.margin)
     weights = 2.0 * model.parameters
-    return Need({"weights": weights}, weights + HOST.vllm_process, "vLLM takes 92% of its GPU in any case")
+    return Need({"weights": weights}, weights + HOST.vllm_process, "vLLM takes 92% of its GPU, or what is free")

@@ -7,18 +7,26 @@ tokens.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from turncredit.data.files import write_json
 from turncredit.errors import UserError
+from turncredit.policy.engines.free_memory import free_share
 from turncredit.policy.sampling import Request, Response, free_memory, sampled
 from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 
+#: The share of a GPU's memory that vLLM 0.32 takes by default, and what is left of the free share where that is less.
+MEMORY_SHARE, SPARED = 0.92, 0.02
+#: What an engine that has started with arbitrary weights is told before it reads a policy's.
+READS_FILES = {"load_format": "auto"}
 #: Tokens of prompts that vLLM reads at a time on a CPU, its own default, or one prompt's if that is longer.
 READ_AT_ONCE = 4096
 
@@ -65,7 +73,7 @@ class Engine:
                 if self._form is not None:
                     form = form.with_room_of(self._form)
                 self.end()
-                self._llm = _start(weights, form, sleeps=self.keep and _has_gpu())
+                self._begin(weights, form, described, at_once=adapted or packed)
                 self._form = form
         if not adapted:
             return self._llm, None
@@ -89,6 +97,14 @@ class Engine:
             self._llm = self._form = None
             self._asleep = False
             free_memory()  # it ends when nothing refers to it any more
+
+    def _begin(self, weights: Path, form: Form, described: Mapping[str, Any], *, at_once: bool) -> None:
+        """Start the engine with the weights in this folder; unless `at_once`, it reads them when it has started."""
+        sleeps = self.keep and _has_gpu()
+        self._llm = _start(weights if at_once else _description(described), form, sleeps, empty=not at_once)
+        if not at_once:
+            self._llm.collective_rpc("update_config", kwargs={"overrides": {"load_config": READS_FILES}})
+            self._load(weights)
 
     def _load(self, weights: Path | None) -> None:
         """Wake the engine with the whole weights in this folder (None: with those that it had, of adapters' base)."""
@@ -135,7 +151,23 @@ class Form(NamedTuple):
         return self[:4] == other[:4]
 
 
-def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
+def _description(model: Mapping[str, Any]) -> Path:
+    """A folder with the model's config.json alone, at the same path for all policies that have this configuration.
+
+    The path of the folder that vLLM starts with is part of the key of what it compiles (vllm/config/model.py,
+    compute_hash): with a policy's own it would compile again at each start.
+    """
+    known = {key: value for key, value in model.items() if key != "_name_or_path"}
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    root = Path(os.environ.get("VLLM_CACHE_ROOT", "~/.cache/vllm")).expanduser()
+    folder = root / "turncredit-models" / digest[:16]
+    if not (folder / "config.json").exists():
+        write_json(folder / "config.json", known)
+    return folder
+
+
+def _start(folder: Path, form: Form, sleeps: bool, *, empty: bool) -> Any:
+    """vLLM's engine for the model in this folder; `empty`: with arbitrary weights, until it reads a policy's."""
     from vllm import LLM
 
     # A prompt that is read in parts takes back what its generator has drawn meanwhile, and generators on the CPU cannot
@@ -143,7 +175,8 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
     at_once = max(form.length, form.slots, READ_AT_ONCE)
     whole: dict[str, Any] = {"enable_chunked_prefill": False, "max_num_batched_tokens": at_once}
     return LLM(
-        str(weights),
+        str(folder),
+        load_format="dummy" if empty else "auto",
         dtype=form.dtype,
         tensor_parallel_size=form.gpus,
         max_num_seqs=form.slots,
@@ -156,8 +189,21 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
         logprobs_mode="processed_logprobs",
         enforce_eager=not _has_gpu(),
         enable_sleep_mode=sleeps,
-        **({} if _has_gpu() else whole),
+        **({"gpu_memory_utilization": _memory_share(form.gpus)} if _has_gpu() else whole),
     )
+
+
+def _memory_share(gpus: int) -> float:
+    """The share of its GPUs' memory that an engine takes: vLLM's default, or what others leave of it.
+
+    vLLM refuses to start where less is free than it is to take.
+    """
+    free = free_share(gpus)
+    if free - SPARED >= MEMORY_SHARE:
+        return MEMORY_SHARE
+    share = max(0.01, round(free - SPARED, 3))
+    print(f"vLLM takes {share:.0%} of its GPU's memory, and not {MEMORY_SHARE:.0%}: other processes hold the rest")
+    return share
 
 
 class Vllm:

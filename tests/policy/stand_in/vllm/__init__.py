@@ -58,6 +58,8 @@ class LLM:
     def wake_up(self, tags): ...
 
     def collective_rpc(self, method, kwargs):
+        if method == "update_config":
+            return
         assert method == "reload_weights"
         self._folder = Path(kwargs["weights_path"])
 
