@@ -110,8 +110,11 @@ class ModelKind(ABC):
         return ()
 
     def ready(self, steps: int, settings: Any) -> bool:
-        """Whether the values of a model that has been trained for `steps` optimiser steps may be used."""
-        return True
+        """Whether the values of a model that has been trained for `steps` optimiser steps may be used.
+
+        Until then all values are null. By default it has been trained at all, which that of round 1 has not.
+        """
+        return steps > 0
 
     def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
         """All rollouts of the replay as the round trains on them, for example with targets, before its first step.
