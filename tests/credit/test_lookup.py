@@ -259,11 +259,20 @@ BROKEN_FILES = [
     ("def mine(turns):\n    return 0.5\n", "returned 0.5"),
     ("def mine(turns):\n    return {'advantage': None}\n", "'advantage' is None"),
     ("def mine(turns):\n    return turns.reward_N * np.nan\n", "'advantage' is nan at group 'g00000'"),
+    (
+        "def mine(turns):\n    return {'trained': turns.turn_N * np.nan, 'advantage': turns.reward_N}\n",
+        "column 'trained' is nan",
+    ),
     ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "'advantage'"),
     ("def mine(turns):\n    return {'turn': turns.turn_N, 'advantage': turns.reward_N}\n", "'turn'"),
     ("def mine(turns):\n    return {'advantage': turns.reward_N, 3: turns.reward_N}\n", "not 3"),
     ("def mine(turns):\n    return {3: turns.reward_N}\n", "not 3"),
     ("def mine(turns):\n    return ['x'] * turns.n\n", "not a number"),
+    (
+        "def mine(turns):\n    return {'advantage': np.ma.masked_array(turns.reward_N, turns.turn_N > 0)}\n",
+        "'advantage' is a masked array; fill it: advantage.filled(0.0)",
+    ),
+    ("def mine(turns):\n    return np.ma.masked_array(turns.reward_N)\n", "'advantage' is a masked array"),
     ("def other(turns):\n    return turns.reward_N\n", "no function, Part or Method 'mine'; it has other: write"),
     ("def mine(turns:\n", "SyntaxError"),
     ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
@@ -284,6 +293,18 @@ def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path, mon
         compute(TABLE, resolve("mine.py"))
     assert "mine.py" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_component_without_a_number_is_null_as_those_of_built_in_methods_are(tmp_path, monkeypatch) -> None:
+    own(
+        tmp_path,
+        "def mine(turns):\n"
+        "    late_N = np.where(turns.turn_N > 0, 1.0, np.nan)\n"
+        "    return {'late': late_N, 'advantage': turns.reward_N}\n",
+    )
+    monkeypatch.chdir(tmp_path)
+    late = compute(TABLE, resolve("mine.py")).column("late")
+    assert late.to_pylist() == [1.0 if turn > 0 else None for turn in TABLE["turn"].to_pylist()]
 
 
 def test_only_a_function_of_ones_own_does_not_declare_what_it_reads(tmp_path, monkeypatch) -> None:

@@ -181,5 +181,38 @@ def test_the_model_of_the_example_learns_and_is_loaded_from_its_file(tmp_path: P
     table, metrics = train.values_table(train.load(tmp_path), view, rollouts, seed=0, round=2)
     assert set(table.column("model").to_pylist()) == {name}
     assert metrics["value_mean"] == pytest.approx(1.0, abs=0.2)
+    changed = EXAMPLE.read_text(encoding="utf-8")
+    for old, new, line in (
+        ("[:, None]", "[:, Nothing]", r"own\.py:\d+: NameError: name 'Nothing' is not defined$"),
+        ("nn.Linear(width, 1)", "nn.Linear(widths, 1)", r"own\.py:\d+: NameError: name 'widths' is not defined$"),
+        (
+            "return network(batch.hidden)",
+            "return network(batch.hiddens)",
+            r"own\.py:\d+: AttributeError: .* 'hiddens'$",
+        ),
+    ):
+        (tmp_path / "own.py").write_text(changed.replace(old, new))
+        own_kind, given = str(tmp_path / "own.py"), {"width": HIDDEN_SIZE, "seed": 0}
+        with pytest.raises(UserError, match=line):  # noqa: PT012
+            model, _ = train.next_model(own_kind, settings, previous=None, rounds=[], round=1, **given)
+            train.next_model(own_kind, settings, previous=model, rounds=[rollouts], round=2, **given)
     with pytest.raises(UserError, match=r"^examples/novelty\.py: has no ModelKind called KIND; declare it as KIND"):
         load_kind("examples/novelty.py")
+
+
+@pytest.mark.parametrize("setting", ["lr", "epochs", "batch"])
+def test_a_model_whose_settings_lack_what_the_training_reads_is_refused_before_any_job(
+    setting: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = re.sub(rf"    {setting}: .*\n", "", EXAMPLE.read_text(encoding="utf-8"))
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    experiment = tiny.experiment(methods=["m"], define={"m": {"credit": "own.py:METHOD"}})
+    with pytest.raises(UserError, match=rf"own\.py: Settings has no {setting}, which the training reads; add it"):
+        checks.check(experiment)
+    if setting != "lr":
+        of_its_own = (
+            "class Outcome(ModelKind):\n    def minibatches(self, sizes, settings, steps, rng):\n        yield [0]\n"
+        )
+        (tmp_path / "own.py").write_text(text.replace("class Outcome(ModelKind):\n", of_its_own), encoding="utf-8")
+        assert checks.check(experiment) is None

@@ -43,7 +43,8 @@ def edit(file: Path, old: str, new: str) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_a_method_with_a_model_runs_and_its_model_credits_the_second_round(finished):
-    second = tables.read(finished / WANTED[1], "credits")
+    first, second = (tables.read(finished / path, "credits") for path in WANTED)
+    assert first.column("value").null_count == first.num_rows
     assert second.column("value").null_count == 0
     values = tables.read(finished / tiny.path("values", "mine", round=2), "values")
     assert set(values.column("model").to_pylist()) == {EXAMPLE}

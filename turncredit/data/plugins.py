@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -110,6 +111,22 @@ def line_of(path: Path, error: BaseException) -> str:
     whole = path.resolve()
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == whole]
     return f"{path}:{frames[-1].lineno}" if frames else str(path)
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Inside, an error in the code of the user's file `name` (`path.py:NAME`) becomes a UserError with its line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        own = own_file(name)
+        line = line_of(own[0], error) if own else None
+        # Others are not the file's. What is said of a GPU whose memory is full goes by the error's type.
+        if own is None or line == str(own[0]) or type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise UserError(f"{line}: {shortened(error)}") from error
 
 
 @cache

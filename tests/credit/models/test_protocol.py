@@ -62,9 +62,6 @@ class Constant(ModelKind):
     def losses(self, network, batch, settings):
         return {"return": (network(batch)[:, 0] - batch.returns).square().mean()}
 
-    def ready(self, steps, settings):
-        return steps > 0
-
     def requires(self, settings):
         return ("distance",) if settings.start else ()
 
@@ -86,6 +83,11 @@ def constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     protocol._kind_of_module.cache_clear()
     sys.modules.pop("turncredit.credit.models.constant", None)
     vars(models).pop("constant", None)
+
+
+def test_only_models_that_say_so_are_used_before_their_first_training() -> None:
+    untrained = {name for name, kind in kinds().items() if kind.ready(0, kind.settings)}
+    assert untrained == {"critic", "turnrd", "turnrd_film"}
 
 
 @pytest.mark.usefixtures("constant")

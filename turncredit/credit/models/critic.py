@@ -42,6 +42,10 @@ class Critic(ModelKind):
 
         return networks.Critic(width, head=settings.head, hidden=settings.hidden, max_turns=settings.max_turns)
 
+    def ready(self, steps: int, settings: CriticSettings) -> bool:
+        """Also before its first training."""
+        return True
+
     def losses(self, network: Any, batch: Rollouts, settings: CriticSettings) -> dict[str, torch.Tensor]:
         """1/2 max((V - G)^2, (clip(V, V_old +- value_clip) - G)^2), over turns.
 

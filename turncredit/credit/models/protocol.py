@@ -41,7 +41,9 @@ OLD_NAMES = {"read": "hidden_policy", "point": "hidden_position"}
 
 
 class ModelSettings(Closed):
-    """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
+    """Settings of every model: which policy's hidden states it reads, and where.
+
+    A kind adds its own: `lr`, and `epochs` and `batch` unless it has `minibatches` of its own.
 
     hidden_policy    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
     hidden_position  after the observation, before the action; or over the action, with the state before it
@@ -110,8 +112,11 @@ class ModelKind(ABC):
         return ()
 
     def ready(self, steps: int, settings: Any) -> bool:
-        """Whether the values of a model that has been trained for `steps` optimiser steps may be used."""
-        return True
+        """Whether the values of a model that has been trained for `steps` optimiser steps may be used.
+
+        Until then all values are null. By default it has been trained at all, which that of round 1 has not.
+        """
+        return steps > 0
 
     def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
         """All rollouts of the replay as the round trains on them, for example with targets, before its first step.
@@ -172,7 +177,7 @@ def load_kind(name: str) -> ModelKind:
     kind = getattr(plugins.from_file("a credit model", path), attribute, None)
     if not isinstance(kind, ModelKind):
         raise UserError(f"{path}: has no ModelKind called {attribute}; declare it as {attribute} = ...")
-    return kind
+    return _with_settings(kind, str(path))
 
 
 @cache
@@ -187,4 +192,14 @@ def _kind_of_module(name: str) -> ModelKind:
     if not isinstance(kind, ModelKind):
         lack = "there is no such module" if module is None else "it has no ModelKind called KIND"
         raise UserError(f"unknown credit model '{name}': {module_name}: {lack}")
+    return _with_settings(kind, f"the credit model '{name}'")
+
+
+def _with_settings(kind: ModelKind, where: str) -> ModelKind:
+    """`kind`, if its settings have what the training reads. Otherwise raises UserError, which begins with `where`."""
+    read = ["lr", *(("epochs", "batch") if type(kind).minibatches is ModelKind.minibatches else ())]
+    if lacking := [name for name in read if not hasattr(kind.settings, name)]:
+        raise UserError(
+            f"{where}: {type(kind.settings).__name__} has no {lacking[0]}, which the training reads; add it"
+        )
     return kind

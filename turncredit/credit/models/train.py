@@ -25,7 +25,7 @@ from turncredit.credit.models import replay
 from turncredit.credit.models.protocol import ModelSettings, load_kind
 from turncredit.credit.models.replay import Rollouts
 from turncredit.credit.models.settings import replay_rounds
-from turncredit.data import provenance, tables
+from turncredit.data import plugins, provenance, tables
 from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed, generator
 from turncredit.data.turns import Turns
@@ -83,9 +83,10 @@ def next_model(
     replay = replay_rounds(kind, round)
     if len(rounds) != len(replay) or (previous is None) != (round == 1):
         raise UserError(f"the {kind} model of round {round} learns from rounds {replay}, but {len(rounds)} were given")
-    if previous is None:
-        return fresh(kind, settings, width, seed), {}
-    return previous, train(previous, rounds, seed=seed, round=round)
+    with plugins.errors_of(kind):
+        if previous is None:
+            return fresh(kind, settings, width, seed), {}
+        return previous, train(previous, rounds, seed=seed, round=round)
 
 
 def values_table(
@@ -100,13 +101,15 @@ def values_table(
     metrics: dict[str, float] = {}
     value_N = weight_N = np.full(view.n, np.nan)
     if model.ready:
-        value_N, weight_N = apply(model, rollouts)
+        with plugins.errors_of(model.kind):
+            value_N, weight_N = apply(model, rollouts)
         if bad := int((~np.isfinite(value_N)).sum()):
             raise UserError(
                 f"{view.where}: {bad} of {len(value_N)} values of the {model.kind} model are not finite; delete the "
                 "models of this run, lower their lr (define.<method>.model.lr) and run again"
             )
-        metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
+        with plugins.errors_of(model.kind):
+            metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
     table = pa.table(
         {
             **{key: view.table.column(key) for key in tables.KEYS},

@@ -56,10 +56,6 @@ class TurnValue(ModelKind):
         names = {"head", "hidden", "max_turns", "dropout", "film", "layers", "heads", "ensemble"}
         return networks.TurnValue(width, **settings.model_dump(include=names))
 
-    def ready(self, steps: int, settings: TurnValueSettings) -> bool:
-        """It has no values before its first training."""
-        return steps > 0
-
     def before_training(self, network: Any, replay: Rollouts, settings: TurnValueSettings) -> Rollouts:
         """Widen the range of V to the largest return in the replay. Raises UserError for returns below 0."""
         check_returns(replay, "turn_value")

@@ -88,6 +88,10 @@ class TurnRD(ModelKind):
         names = {"hidden", "layers", "heads", "dropout", "max_turns", "film", "causal", "mask_last_turn"}
         return networks.TurnRD(width, **settings.model_dump(include=names))
 
+    def ready(self, steps: int, settings: TurnRDSettings) -> bool:
+        """Also before its first training."""
+        return True
+
     def requires(self, settings: TurnRDSettings) -> tuple[str, ...]:
         """Progress, for the losses on it."""
         return ("progress",) if settings.lambda_value or settings.lambda_progress else ()

@@ -315,6 +315,8 @@ def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, n
     if taken:
         raise WrongResult(f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already")
     for name, column in columns.items():
+        if isinstance(column, np.ma.MaskedArray):
+            raise WrongResult(f"{where}: column '{name}' is a masked array; fill it: {name}.filled(0.0)")
         try:
             columns[name] = np.asarray(column, dtype=np.float64)
         except (TypeError, ValueError):

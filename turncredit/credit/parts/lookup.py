@@ -30,9 +30,10 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from turncredit.credit.parts.compose import Kind, Method, Part, columns_of, refuse_not_finite
+from turncredit.credit.parts.compose import BONUSES, Kind, Method, Part, columns_of, refuse_not_finite
 from turncredit.credit.parts.conventions import CONVENTIONS, PRESETS
 from turncredit.data import plugins
+from turncredit.data.tables import TRAINED
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError, nearest
 
@@ -404,7 +405,7 @@ def _guarded(
     function: Callable[..., Any], path: Path, function_name: str, kind: Kind
 ) -> Callable[..., dict[str, np.ndarray]]:
     """`function` of the user's file `path`, a part of this kind, with its result checked: an array of N finite numbers,
-    or columns with `advantage` among them. Whatever it raises becomes a UserError with the line that was running."""
+    or columns with such an `advantage` among them. Whatever it raises becomes a UserError with the line that ran."""
     where = f"{path}:{function_name}"
     _check_signature(function, kind, where)
 
@@ -416,8 +417,9 @@ def _guarded(
         except (Exception, SystemExit) as error:
             raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
         columns = columns_of(result, kind, turns, where)
-        for name, column_N in columns.items():
-            refuse_not_finite(turns, column_N, f"{where}: column '{name}' is")
+        for name in ("advantage", TRAINED, *BONUSES):  # NaN in another component: there is none
+            if name in columns:
+                refuse_not_finite(turns, columns[name], f"{where}: column '{name}' is")
         return columns
 
     signature = inspect.signature(function)
