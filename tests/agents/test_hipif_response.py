@@ -86,7 +86,7 @@ def test_a_malformed_response_has_a_name_an_action_and_the_subgoal_it_gave(fault
 def test_every_fault_has_a_case_and_the_page_says_how_many_there_are():
     assert list(CASES) == list(FAULTS)
     page = (Path(__file__).parents[2] / "docs" / "agents_hipif.md").read_text()
-    assert f"the first that applies of the {len(FAULTS)} in" in page
+    assert f"the first of the {len(FAULTS)} in" in page
 
 
 PIECES = st.sampled_from(
