@@ -742,6 +742,22 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
     assert (tmp_path / "cancelled").exists()
 
 
+@pytest.mark.parametrize(("status", "runs"), [(0, True), (1, False)])
+def test_the_doctor_makes_environments_before_its_clock_starts(tmp_path, monkeypatch, capsys, status, runs):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").touch()
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        '#!/bin/sh\ncase "$*" in *--conda-create-envs-only) '
+        f"sleep 1.2; echo CreateCondaEnvironmentException >&2; exit {status};; *) touch ran;; esac\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    assert doctor.try_jobs(tiny.experiment(), "slurm", "conda", 1 / 60, conda=True) is not runs
+    assert (tmp_path / "ran").exists() is runs
+    assert ("FAIL  CreateCondaEnvironmentException" in capsys.readouterr().out) is not runs
+
+
 def test_missing_games_are_one_of_the_doctors_findings(tmp_path, monkeypatch):
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
     real = {"source": "real", "data_root": str(tmp_path)}

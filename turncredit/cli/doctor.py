@@ -44,7 +44,10 @@ def doctor(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run tiny jobs of every kind, through the profile, and report.")
     ] = False,
-    minutes: Annotated[int, typer.Option(min=1, help="With --cluster: end what has not ended by then.")] = 10,
+    minutes: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --cluster: end what has not ended by then.", show_default="10; 30 with vLLM"),
+    ] = None,
     results: ResultsOption = Path("results"),
 ) -> None:
     """Check that an experiment's jobs can run: engines, torch, weights, memory, disk, Slurm. Exit code 1 if not.
@@ -64,7 +67,8 @@ def doctor(
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, profile, sdm, minutes)
+        most = minutes or (30 if plan.experiment.policy.engine == "vllm" else 10)
+        failed = try_jobs(plan.experiment, profile, sdm, most, conda=where.deployed == "conda")
     if failed:
         raise typer.Exit(1)
 
@@ -138,8 +142,13 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 
-def try_jobs(experiment: Experiment, profile: str | None, sdm: str | None, minutes: float) -> bool:
-    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
+def try_jobs(
+    experiment: Experiment, profile: str | None, sdm: str | None, minutes: float, *, conda: bool = False
+) -> bool:
+    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed.
+
+    conda    make the jobs' conda environments first, which may take longer than `minutes`
+    """
     require("snakemake")
     if not Path("Snakefile").exists():
         raise UserError("--cluster needs the Snakefile of this workflow in this folder")
@@ -151,6 +160,8 @@ def try_jobs(experiment: Experiment, profile: str | None, sdm: str | None, minut
         command += ["--configfile", str(small)]
         root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is
         shutil.rmtree(root, ignore_errors=True)
+        if conda and not _made_environments(command):
+            return True
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
         status, said, late = within(60 * minutes, command, Path(scratch) / "said")
     lines = report_of(root)
@@ -163,6 +174,15 @@ def try_jobs(experiment: Experiment, profile: str | None, sdm: str | None, minut
     if status == 0:
         shutil.rmtree(root, ignore_errors=True)
     return status != 0
+
+
+def _made_environments(command: Sequence[str]) -> bool:
+    """Have Snakemake make the jobs' conda environments that are not there yet; says so if it cannot."""
+    print("      making the jobs' conda environments that are not there yet", flush=True)
+    made = subprocess.run([*command, "--conda-create-envs-only"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        print("\n".join(f"FAIL  {line}" for line in made.stderr.splitlines()[-5:]))
+    return made.returncode == 0
 
 
 def within(seconds: float, command: Sequence[str], log: Path) -> tuple[int, list[str], str]:
