@@ -13,6 +13,7 @@ import typer
 from tests.pages.browser import Browser, find
 from tests.viewer.serving import TOKEN, served
 from turncredit.cli.view import activity_of
+from turncredit.credit.parts.baselines import BASELINE, NOT_COMPARED
 from turncredit.views.viewer import rollouts, trail
 from turncredit.views.viewer.addresses import Addresses
 from turncredit.views.viewer.given import Given
@@ -40,7 +41,12 @@ def main(
     lost = {one.group: one.rollout for one in rollouts.listed(files, Filter(outcome="lost"), size=rollouts.ALL).rows}
     first = next((one for one in won if one.group in lost), won[0])
     methods = rollouts.credited(files)
-    number = next(one for one in trail.numbers(source.layout) if trail.files_of(source.layout, one.path)[0])
+    compared = next(one for one in methods if one not in NOT_COMPARED)
+    number = next(
+        one
+        for one in trail.numbers(source.layout)
+        if (one.row, one.column) == (compared, "minus_baseline") and trail.files_of(source.layout, one.path)[0]
+    )
     address = Addresses()
     pages = {
         "experiment": address.experiment(name),
@@ -48,7 +54,7 @@ def main(
         "rollout": address.rollout(name, round_, first.group, first.rollout),
         "group": address.group(name, round_, first.group),
         "pair": address.pair(name, round_, first.group, lost.get(first.group, first.rollout), first.rollout),
-        "compare": address.compare(name, {"round": round_, "a": methods[0], "b": methods[-1]}),
+        "compare": address.compare(name, {"round": round_, "a": BASELINE, "b": compared}),
         "trail": address.trail(name, {key: getattr(number, key) for key in trail.NUMBER} | {"run": "1"}),
     }
     program = find()
