@@ -98,6 +98,14 @@ def test_what_vllm_compiles_is_kept_in_the_working_folder_unless_it_is_told_othe
     assert [os.environ[name] for name in names] == [kept, "/scratch/triton", "1"]
 
 
+@pytest.mark.parametrize(("visible", "method"), [("MIG-8ad21c4e", "spawn"), ("0", None), ("GPU-8ad21c4e,1", None)])
+def test_on_a_part_of_a_gpu_vllm_does_not_fork_its_process(monkeypatch, visible, method):
+    """There torch has asked CUDA for the number of devices, after which no forked process can use one."""
+    monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": visible})
+    job_script.set_environment()
+    assert os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") == method
+
+
 def test_a_result_is_made_from_a_users_file_as_it_was_before_the_work(folder, monkeypatch):
     own = folder / "own.py"
     own.write_text("def own(turns):\n    return turns.reward_N\n")

@@ -130,12 +130,15 @@ def set_environment() -> None:
 
     vLLM and Triton keep what they have compiled in the working folder, which all jobs share: a home directory may be
     small or read-only, and each job would compile again. vLLM sends no usage statistics. On a node of a cluster, hub
-    models are read from the cache alone: Snakemake fetched them before any job.
+    models are read from the cache alone: Snakemake fetched them before any job. On a part of a GPU (MIG) vLLM starts
+    its process anew: NVML does not count such parts, so torch asks CUDA, and then no forked process can use it.
     """
     compiled = Path(".snakemake/turncredit-compiled").resolve()
     os.environ.setdefault("VLLM_CACHE_ROOT", str(compiled / "vllm"))
     os.environ.setdefault("TRITON_CACHE_DIR", str(compiled / "triton"))
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if "SLURM_JOB_ID" in os.environ:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
