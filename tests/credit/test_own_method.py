@@ -210,9 +210,14 @@ def test_a_model_whose_settings_lack_what_the_training_reads_is_refused_before_a
     experiment = tiny.experiment(methods=["m"], define={"m": {"credit": "own.py:METHOD"}})
     with pytest.raises(UserError, match=rf"own\.py: Settings has no {setting}, which the training reads; add it"):
         checks.check(experiment)
-    if setting != "lr":
-        of_its_own = (
-            "class Outcome(ModelKind):\n    def minibatches(self, sizes, settings, steps, rng):\n        yield [0]\n"
-        )
-        (tmp_path / "own.py").write_text(text.replace("class Outcome(ModelKind):\n", of_its_own), encoding="utf-8")
-        assert checks.check(experiment) is None
+
+
+@pytest.mark.parametrize("setting", ["epochs", "batch"])
+def test_a_model_with_minibatches_of_its_own_needs_no_setting_for_them(
+    setting: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = "class Outcome(ModelKind):\n    def minibatches(self, sizes, settings, steps, rng):\n        yield [0]\n"
+    text = EXAMPLE.read_text(encoding="utf-8").replace("class Outcome(ModelKind):\n", own)
+    (tmp_path / "own.py").write_text(re.sub(rf"    {setting}: .*\n", "", text), encoding="utf-8")
+    checks.check(tiny.experiment(methods=["m"], define={"m": {"credit": "own.py:METHOD"}}))

@@ -302,7 +302,8 @@ def test_what_vllm_compiles_for_one_policy_serves_the_next_one_in_another_job(wo
     for folder in (world.path("sft_policy"), other, wider):
         sampler("vllm", str(folder), slots=1, dtype="float32", eos_id=1)
     first, second, third = (engine.folder for engine in engines)
-    assert first == second != third
+    assert first == second
+    assert second != third
     assert [path.name for path in Path(first).iterdir()] == ["config.json"]
     assert json.loads((Path(first) / "config.json").read_text()) == described
     assert {engine.settings["load_format"] for engine in engines} == {"dummy"}

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit.data import tables
-from turncredit.views.collect import Results
+
+if TYPE_CHECKING:  # it needs pandas, which the viewer of a plain installation does without
+    from turncredit.views.collect import Results
 
 #: unit -> how a value and the ends of its interval are written. Shares and points are in hundredths.
 _FORMATS = {
