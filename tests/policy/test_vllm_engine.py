@@ -21,8 +21,8 @@ from transformers import AutoConfig, Qwen2ForCausalLM
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
+from turncredit.policy.cuda_driver import free_share
 from turncredit.policy.engines import sampler, vllm
-from turncredit.policy.engines.free_memory import free_share
 from turncredit.policy.engines.vllm import Engine
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Unordered

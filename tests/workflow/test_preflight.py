@@ -27,13 +27,13 @@ from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, cuda_driver, machine, partitions, preflight
+from turncredit.pipeline import checks, machine, partitions, preflight
 from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.preflight import Where, refuse
-from turncredit.policy import hub
+from turncredit.policy import cuda_driver, hub
 from turncredit.policy.base import fetch_base
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,12 +21,13 @@ from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.stages import stages as every_stage
 from turncredit.errors import UserError, extra_of, nearest
-from turncredit.pipeline import cuda_driver, imports, machine, partitions, resources, retries
+from turncredit.pipeline import imports, machine, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
+from turncredit.policy import cuda_driver
 from turncredit.policy.hub import FETCHED_FILES, SAVE_AGAIN, lacking
 from turncredit.policy.shapes import lockstep_reads
 

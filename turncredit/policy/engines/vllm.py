@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
 from turncredit.errors import UserError
-from turncredit.policy.engines.free_memory import free_share
+from turncredit.policy.cuda_driver import free_share
 from turncredit.policy.sampling import Request, Response, free_memory, sampled
 from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 

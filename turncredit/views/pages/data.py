@@ -45,6 +45,11 @@ def noise_of_largest(se: float, count: int) -> float:
     return se * NormalDist().inv_cdf(1 - 0.025 / count)
 
 
+def known_signs_N(true_N: np.ndarray, se_N: np.ndarray) -> np.ndarray:
+    """Which of these measured A* (N) are more than `CLEAR` of their standard errors from zero."""
+    return (np.abs(true_N) > CLEAR * se_N) & (rounded(true_N) != 0)
+
+
 def too_few_to_rank(branched: int, nonzero: int) -> str:
     """That hardly any A* of a rollout differs from 0, so that a rank correlation would be chance; else empty.
 
@@ -128,8 +133,8 @@ class Truth:
     @cached_property
     def clear_N(self) -> np.ndarray:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
-        clear_N = self.nonzero_N.copy()
-        clear_N[clear_N] = np.abs(self.advantage_N[clear_N]) > CLEAR * self.se_N[clear_N]
+        clear_N = self.branched_N.copy()
+        clear_N[clear_N] = known_signs_N(self.advantage_N[clear_N], self.se_N[clear_N])
         return clear_N
 
     def of(self, name: str, row: int) -> float:

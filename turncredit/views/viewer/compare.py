@@ -12,9 +12,8 @@ import numpy as np
 
 from turncredit.config.layout import Layout
 from turncredit.errors import UserError
-from turncredit.stats.rank_correlation import rounded
 from turncredit.views import sql_views
-from turncredit.views.pages.data import CLEAR, FULL_COLOUR, scale_of
+from turncredit.views.pages.data import FULL_COLOUR, known_signs_N, scale_of
 from turncredit.views.pages.formats import one_line
 from turncredit.views.show.find import Files
 from turncredit.views.viewer.round_views import MEMORY, opened
@@ -27,7 +26,7 @@ class TurnDifference(NamedTuple):
     """A turn, what was done in it, and both methods' credit in units of their own full colour.
 
     true    A*, None where it was not measured; se: its standard error, if the table has one
-    known   whether the sign of A* is known: it is more than `CLEAR` standard errors from zero
+    known   whether the sign of A* is known: `pages.data.known_signs_N`
     """
 
     group: str
@@ -159,11 +158,11 @@ def methods(files: Files, first: str, second: str) -> Methods:
 
 
 def _known(branched: list[TurnDifference]) -> list[TurnDifference]:
-    """Turns with A*, and whether its sign is known, as `pages.data.Truth.clear_N`."""
+    """Turns with A*, and whether its sign is known."""
     true_N = np.array([one.true for one in branched], float)
     se_N = np.array([one.se for one in branched], float)  # NaN where the table has none, so that nothing is known
-    known_N = (np.abs(true_N) > CLEAR * se_N) & (rounded(true_N) != 0)
-    return [one._replace(known=known) for one, known in zip(branched, known_N.tolist(), strict=True)]
+    known = known_signs_N(true_N, se_N).tolist()
+    return [one._replace(known=sure) for one, sure in zip(branched, known, strict=True)]
 
 
 def _judged(branched: list[TurnDifference]) -> Judged:
