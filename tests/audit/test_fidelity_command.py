@@ -25,7 +25,7 @@ from turncredit.cli.fidelity import COUNTED, SHOWN
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.plan import Plan, load
-from turncredit.views.report import diagnostics
+from turncredit.views.report import audited_turns
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_method_given_twice_is_refused(paths):
 
 
 def test_the_command_uses_the_reports_words_for_every_measure():
-    assert {name: diagnostics.FIDELITY[name][0] for name in SHOWN} == SHOWN
+    assert {name: audited_turns.FIDELITY[name][0] for name in SHOWN} == SHOWN
 
 
 def test_the_column_that_needs_flat_grpos_credit_says_so_where_it_is_not_given(paths):

@@ -27,7 +27,7 @@ from turncredit.config.stages import policy_stages
 from turncredit.credit import METHODS
 from turncredit.stats import intervals
 from turncredit.views.collect import collect
-from turncredit.views.report import diagnostics, figures, judges, predictors
+from turncredit.views.report import fidelity_grids, figures, invariant_grids, judges, leak_grids, predictors
 from turncredit.views.report import report as module
 from turncredit.views.report.grid import Number
 from turncredit.views.report.ordering import group_of
@@ -87,10 +87,10 @@ def test_the_terminal_has_one_line_of_each_methods_agreement_with_ground_truth(s
     rows = grid(summary, "fidelity_sft-t4k4T1.0_01").rows
     line = module.agreement_line(summary)
     names = re.findall(r"(\w+)(?: \((?:noise|reference)\))? [+-]\d", line.partition("A*: ")[2].partition(";")[0])
-    assert set(names) == set(rows) - {diagnostics.CEILING}
+    assert set(names) == set(rows) - {fidelity_grids.CEILING}
     values = [rows[name]["rank_correlation"].value for name in names]
     assert values == sorted(values, reverse=True)
-    assert line.endswith(f"; noise ceiling {rows[diagnostics.CEILING]['rank_correlation'].text}.")
+    assert line.endswith(f"; noise ceiling {rows[fidelity_grids.CEILING]['rank_correlation'].text}.")
     assert "oracle_progress (reference) " in line
     assert module.agreement_line(replace(summary, sections={**summary.sections, "fidelity": []})) == ""
 
@@ -112,9 +112,9 @@ def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     )
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=3, games=6)
     broken = synthetic.make(tmp_path, config)
-    assert diagnostics.holds(collect(broken)).all is None
+    assert invariant_grids.holds(collect(broken)).all is None
     synthetic.audit(broken, config, broken=True)
-    said = diagnostics.holds(collect(broken))
+    said = invariant_grids.holds(collect(broken))
     assert said.all is False
     assert "conservation in flat_grpo, seed 0, round 3: rollout 3 is off by 0.3" in said.words
 
@@ -122,10 +122,10 @@ def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
 def test_the_first_line_says_where_methods_took_unequal_steps(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo", "gigpo"], seeds=[0], rounds=3, games=6)
     folder = synthetic.make(tmp_path, config)
-    assert diagnostics.holds(collect(folder)).all is None
+    assert invariant_grids.holds(collect(folder)).all is None
     keys = {"method": "gigpo", "seed": 0, "round": 3}
     synthetic.metrics(Layout(folder), "update", keys, seconds=3.0, steps=2.0, sequences=16.0, tokens=200.0)
-    said = diagnostics.holds(collect(folder))
+    said = invariant_grids.holds(collect(folder))
     assert said.all is False
     assert "unequal optimiser steps: seed 0, round 3: gigpo took 2 optimiser steps, but flat_grpo 1" in said.words
 
@@ -158,8 +158,8 @@ def test_links_of_the_page_lead_somewhere(page):
 
 def test_fidelity_is_given_for_every_round_with_the_ceiling(summary):
     first = grid(summary, "fidelity_sft-t4k4T1.0_01")
-    assert next(iter(first.rows)) == diagnostics.CEILING
-    assert first.rows[diagnostics.CEILING]["rank_correlation"].value == pytest.approx(0.6)
+    assert next(iter(first.rows)) == fidelity_grids.CEILING
+    assert first.rows[fidelity_grids.CEILING]["rank_correlation"].value == pytest.approx(0.6)
     assert first.rows["turn_value"]["rank_correlation"].direction == "up"
     assert first.rows["has_turnrd"]["rank_correlation"].direction == "down"
     assert not first.closed
@@ -181,7 +181,7 @@ def test_the_interval_in_a_leak_line_ends_where_an_auc_does():
         | {"measure": "outcome_auc", "value": value, "low": value - 0.1, "high": value + 0.1}
         for seed, value in enumerate((0.7, 0.6))
     ]
-    lines, _ = diagnostics.leak_lines(SimpleNamespace(analysis={"leaks": pd.DataFrame(rows)}), ["has_turnrd"])
+    lines, _ = leak_grids.leak_lines(SimpleNamespace(analysis={"leaks": pd.DataFrame(rows)}), ["has_turnrd"])
     assert [leak.words for leak in lines] == ["hardly predicts the outcome (AUC .65 [.01, 1.00])"]
 
 
@@ -193,7 +193,7 @@ def test_what_a_check_measured_is_no_declared_exception(folder):
         detail=["AUC of a linear probe: sft: go 0.99", "the evaluated game '7' is the training game '3'"],
     )
     found = replace(results, analysis={**results.analysis, "invariants": pd.concat([kept, measured])})
-    said = diagnostics.holds(found)
+    said = invariant_grids.holds(found)
     assert said.all
     assert said.words.endswith(" Declared exceptions: the evaluated game '7' is the training game '3'.")
 
@@ -329,7 +329,7 @@ def test_methods_that_rest_on_different_turns_have_them_in_columns_and_a_smaller
     results = collect(folder)
     results.connection.execute("UPDATE fidelity SET turns = 9 WHERE method = 'turn_value'")
     results.connection.execute("UPDATE fidelity SET turns = 3, groups = 2 WHERE measure = 'sign_agreement'")
-    found = diagnostics.fidelity(results, METHOD_NAMES)[0]
+    found = fidelity_grids.fidelity(results, METHOD_NAMES)[0]
     assert "All rest on" not in found.caption
     assert [column.key for column in found.columns][-3:] == ["n_turns", "n_rollouts", "n_groups"]
     seeds = len(results.experiment.seeds)
@@ -370,7 +370,7 @@ def test_a_gradients_cosine_with_itself_is_no_finding(summary):
 def test_fidelity_has_neither_interval_nor_mark_below_eight_groups_of_a_seed(folder, groups, shown):
     results = collect(folder)
     results.connection.execute(f"UPDATE fidelity SET groups = {groups}")
-    cell = diagnostics.fidelity(results, METHOD_NAMES)[0].rows["turn_value"]["rank_correlation"]
+    cell = fidelity_grids.fidelity(results, METHOD_NAMES)[0].rows["turn_value"]["rank_correlation"]
     assert (bool(cell.interval), cell.direction == "up") == (shown, shown)
     assert ("no interval with 7 groups" in cell.note) != shown
 
@@ -548,7 +548,7 @@ def test_a_cosine_that_is_missing_has_its_reason_and_what_measures_it(folder, wi
     rows = results.analysis["gradients"]
     assert without in {None, *rows["measure"]}
     rows.loc[rows["measure"] == without, "value"] = float("nan")
-    for found in nonempty(diagnostics.gradients(results, METHOD_NAMES)):
+    for found in nonempty(fidelity_grids.gradients(results, METHOD_NAMES)):
         words = ("signal of either gradient", "raise audit.branch.turns", "Ground truth: round ")
         assert [part in found.caption for part in words] == [part in said for part in words]
 
@@ -568,7 +568,7 @@ def test_audit_yaml_has_as_many_turns_as_the_report_says():
 def test_no_method_scores_above_a_noise_ceiling_that_is_shown(summary):
     ceilings = 0
     for grid in summary.sections["fidelity"]:
-        row = grid.rows.get(diagnostics.CEILING, {})
+        row = grid.rows.get(fidelity_grids.CEILING, {})
         shown = {name: cell for name, cell in row.items() if isinstance(cell, Number)}
         ceilings += len(shown)
         for name, ceiling in shown.items():

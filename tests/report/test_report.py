@@ -28,7 +28,7 @@ from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.stats import intervals
 from turncredit.views.collect import collect, in_memory, read_config
-from turncredit.views.report import diagnostics, figures
+from turncredit.views.report import audited_turns, figures
 from turncredit.views.report import report as module
 from turncredit.views.report.grid import Number, summary_table
 from turncredit.views.report.ordering import Corrected, corrected, group_of
@@ -93,7 +93,7 @@ def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the
     connection = in_memory({"fidelity": pa.Table.from_pandas(rows)})
     results = replace(summary.results, connection=connection, analysis={"fidelity": rows})
     keys = {"method": "m", "measure": "regression_auc", "subset": "all"}
-    found = diagnostics.measure(diagnostics.Audited(results, "p", 1), "fidelity", **keys)
+    found = audited_turns.measure(audited_turns.Audited(results, "p", 1), "fidelity", **keys)
     assert (found.value, found.n, found.note) == (pytest.approx(0.65), 90, "2 of 3 seeds")
     assert found.low < 0.65 < found.high
 

@@ -11,7 +11,7 @@ from turncredit.config import Experiment
 from turncredit.stats.intervals import Estimate
 from turncredit.stats.rank_correlation import FEWEST_POINTS, spearman
 from turncredit.views.collect import Results
-from turncredit.views.report import diagnostics
+from turncredit.views.report import audited_turns
 from turncredit.views.report.grid import Column, Grid, Number
 from turncredit.views.report.ordering import group_of, standing_for
 
@@ -62,7 +62,7 @@ def predictions(
     out = []
     for name in DRAWN:
         table, _, label = PREDICTORS[name]
-        turns = next((turns for turns in diagnostics.audited(results, table) if turns.round == 1), None)
+        turns = next((turns for turns in audited_turns.audited(results, table) if turns.round == 1), None)
         points = _points(turns, name, names, baseline, differences) if turns else []
         if len(points) >= FEWEST_POINTS:
             out.append(Prediction(name, label, points, _words(points)))
@@ -70,7 +70,7 @@ def predictions(
 
 
 def _points(
-    turns: diagnostics.Audited,
+    turns: audited_turns.Audited,
     name: str,
     names: Sequence[str],
     baseline: str,
@@ -84,7 +84,7 @@ def _points(
     points = []
     for method in names:
         if experiment.start_of(method) == experiment.start_of(turns.policy):
-            x = diagnostics.measure(turns, table, method=method, **keys)
+            x = audited_turns.measure(turns, table, method=method, **keys)
             if x is None or np.isnan(x.value) or (name == "direction" and abs(x.value) == CLIPPED):
                 continue
             if method == baseline or method in differences:
@@ -111,7 +111,7 @@ def prediction_grid(
         columns=[],
     )
     beyond: set[str] = set()
-    for turns in diagnostics.audited(results, "fidelity", "gradients"):
+    for turns in audited_turns.audited(results, "fidelity", "gradients"):
         heads = _heads(results.experiment, turns.policy)
         cells: dict[str, str] = {}
         for name in PREDICTORS:

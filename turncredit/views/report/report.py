@@ -25,7 +25,7 @@ from turncredit.views.collect import Results, collect
 from turncredit.views.redact import redacted
 from turncredit.views.report import figures
 from turncredit.views.report.contexts import READ, context_curves
-from turncredit.views.report.diagnostics import CEILING
+from turncredit.views.report.fidelity_grids import CEILING
 from turncredit.views.report.grid import Grid, Number, summary_table
 from turncredit.views.report.ordering import GROUPS
 from turncredit.views.report.outcomes import own_games

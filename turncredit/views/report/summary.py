@@ -15,7 +15,7 @@ from turncredit.errors import UserError
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 from turncredit.views.collect import Results
-from turncredit.views.report import cost, diagnostics, outcomes
+from turncredit.views.report import cost, fidelity_grids, invariant_grids, leak_grids, outcomes
 from turncredit.views.report.contexts import Contexts, context_grids, read_contexts
 from turncredit.views.report.grid import Column, Grid
 from turncredit.views.report.judges import judged
@@ -33,7 +33,7 @@ class Summary:
     results: Results
     headline: str
     baseline: str
-    holds: diagnostics.Holds
+    holds: invariant_grids.Holds
     verdict: Verdict
     comparisons: str
     order: dict[str, list[str]]
@@ -41,7 +41,7 @@ class Summary:
     points: pd.DataFrame
     differences: list[tuple[str, Estimate]]
     predictions: list[Prediction]
-    leaks: list[diagnostics.Leak]
+    leaks: list[leak_grids.Leak]
     leaks_of: str
     contexts: Contexts | None
     missing: list[str]
@@ -82,13 +82,13 @@ def summarise(results: Results) -> Summary:
     everyone = [name for group in order.values() for name in group]
     names = [name for name in everyone if is_start(name) or name in results.methods]
     points, contexts = outcomes.curve_points(results), read_contexts(results.layout)
-    leaks, leaks_of = diagnostics.leak_lines(results, everyone)
+    leaks, leaks_of = leak_grids.leak_lines(results, everyone)
     collapsed = collapses(results.experiment, results.metrics)
     return Summary(
         results=results,
         headline=_headline(results, baseline, differences, adjusted),
         baseline=baseline,
-        holds=diagnostics.holds(results),
+        holds=invariant_grids.holds(results),
         verdict=verdict(
             references_of(results, compared.to_middle),
             apart=_significant(differences, adjusted.all) if baseline == BASELINE else [],
@@ -156,13 +156,13 @@ def _sections(
             *outcomes.modes(results, names),
         ],
         "contexts": context_grids(results, names, contexts) if contexts else [],
-        "fidelity": diagnostics.fidelity(results, everyone),
-        "gradients": diagnostics.gradients(results, everyone),
+        "fidelity": fidelity_grids.fidelity(results, everyone),
+        "gradients": fidelity_grids.gradients(results, everyone),
         "predicts": prediction_grid(results, names, baseline, differences) if baseline == BASELINE else [],
-        "leaks": diagnostics.leak_grids(results, everyone),
+        "leaks": leak_grids.leak_grids(results, everyone),
         "judges": judged(results),
         "spending": [cost.spending(results, names), cost.time(results, names)],
-        "invariants": diagnostics.invariants(results),
+        "invariants": invariant_grids.invariants(results),
     }
     if len(results.experiment.starts()) > 1:
         for grid in (*sections["learning"], *sections["final"], *sections["detail"]):
