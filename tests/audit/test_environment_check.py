@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from turncredit import envs
 from turncredit.audit import environment_check
-from turncredit.audit.environment_check import Tried, check_environment
+from turncredit.audit.environment_check import check_environment
+from turncredit.audit.environment_trial import Tried
 from turncredit.cli.env import app
 from turncredit.config import EnvSlice
 from turncredit.errors import UserError

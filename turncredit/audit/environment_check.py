@@ -6,38 +6,15 @@ the protocol (`turncredit.envs.protocol`). Each check holds, fails with the firs
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from turncredit.config import DemosConfig, EnvSlice
-from turncredit.data.seeding import generator
-from turncredit.envs.protocol import Step, tell
+from turncredit.audit.environment_trial import ODD_ACTIONS, NotTried, Rollout, Tried, Turn
+from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.rollouts.held_out import shared_games
-from turncredit.rollouts.tasks import MOST_TURNS, Games, make_tasks
-
-#: How many times as many tasks are compared between splits as are played.
-MANY = 16
-#: Actions that no grammar expects. Each must give a step, whatever it says.
-ODD_ACTIONS = (
-    "",
-    "   ",
-    "\n",
-    "go to\nthe kitchen",
-    "\x00\x07",
-    "Ünïcödé 日本語 🧪",
-    "[" * 200,
-    '{"name": "go", "arguments": {',
-    "a" * 20_000,
-    "'; DROP TABLE turns; --",
-    "-1 1e309 NaN",
-)
+from turncredit.rollouts.tasks import MOST_TURNS, make_tasks
 
 
 class Finding(NamedTuple):
@@ -50,123 +27,6 @@ class Finding(NamedTuple):
 
 class Fails(Exception):
     """A check has found an example against a promise."""
-
-
-class NotTried(Exception):
-    """A check does not apply to the environment, or could not be made."""
-
-
-class Turn(NamedTuple):
-    """A turn that was played: the action, its step, and the state's measures after it (None: not available)."""
-
-    action: str
-    step: Step
-    progress: float | None
-    distance: int | None
-
-
-class Rollout(NamedTuple):
-    """A rollout that was played: its environment, the first observation, and its turns."""
-
-    running: Any
-    first: str
-    turns: list[Turn]
-
-
-@dataclass
-class Tried:
-    """The environment and how much of it is tried.
-
-    tasks       how many tasks of each split
-    turns       after how many turns a rollout that does not end is cut
-    timeout     seconds that a call may take
-    noise       share of the expert's turns that are random, as in demonstrations (`demos.noise`)
-    """
-
-    env: EnvSlice
-    train_split: str = "train"
-    eval_split: str = "eval"
-    tasks: int = 16
-    turns: int = 60
-    seed: int = 0
-    timeout: float = 60.0
-    noise: float = DemosConfig().noise
-    _rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
-
-    def rows(self, split: str, count: int | None = None) -> list[dict[str, Any]]:
-        """Rows of the tasks table."""
-        asked = split, count or self.tasks
-        if asked not in self._rows:
-            self._rows[asked] = make_tasks(self.env, *asked, self.seed, key="--tasks").to_pylist()
-        return self._rows[asked]
-
-    def many_rows(self, split: str) -> list[dict[str, Any]]:
-        """Up to `MANY` times `tasks` rows, if there are so many; fewer where making them takes long."""
-        rows, took = self.rows(split), 0.0
-        while len(rows) < MANY * self.tasks and took < self.timeout / 8:  # the next ones may take four times as long
-            began = time.perf_counter()
-            try:
-                rows = self.rows(split, min(2 * len(rows), MANY * self.tasks))
-            except UserError:  # a split that is read from files may have fewer
-                break
-            took = time.perf_counter() - began
-        return rows
-
-    @cached_property
-    def games(self) -> Games:
-        """The training tasks, ready to be opened."""
-        table = make_tasks(self.env, self.train_split, self.tasks, self.seed, key="--tasks")
-        return Games(self.env, table, timeout=self.timeout)
-
-    def rng(self, *words: str | int) -> np.random.Generator:
-        """A random state that depends on the words alone."""
-        return generator(self.seed, "environment check", *words)
-
-    def can(self, capability: str) -> None:
-        """Raise NotTried where the environment does not have the capability."""
-        if not self.games.can(capability):
-            raise NotTried(f"the environment has no capability '{capability}'")
-
-    def turn(self, running: Any, action: str) -> Turn:
-        """Carry out an action and measure the state after it."""
-        step = running.step(action)
-        progress = running.progress() if self.games.can("progress") else None
-        return Turn(action, step, progress, running.distance() if self.games.can("distance") else None)
-
-    @property
-    def actions(self) -> str:
-        """What the actions are that rollouts are tried with."""
-        if self.games.env.acts_at_random:
-            return "random"
-        return "the expert's" if self.games.can("expert") else "the examples of the environment's words, and odd ones"
-
-    def actor(self, running: Any, rng: np.random.Generator) -> Callable[[str], str]:
-        """The next action after an observation: a random one, or else the expert's, or else a text."""
-        if self.games.env.acts_at_random:
-            return lambda _observation: self.games.random_action(running, rng)
-        if not self.games.can("expert"):
-            texts = (*self.games.env.words.examples, "look", *ODD_ACTIONS[:4])
-            return lambda _observation: texts[rng.integers(len(texts))]
-        expert = self.games.expert(running, rng, skip=False)
-
-        def act(observation: str) -> str:
-            expert.observe(observation)
-            return expert.act()
-
-        return act
-
-    def rollout(self, row: Mapping[str, Any], choice: int = 0, *, most: int = 0, seconds: float = math.inf) -> Rollout:
-        """A rollout of such actions, of at most `most` turns (else `turns`), whose environment is still open."""
-        running, rng = self.games.open(row), self.rng(row["task_id"], choice)
-        first = running.reset()
-        played = Rollout(running, first, [])
-        act, observation, began = self.actor(running, rng), first, time.perf_counter()
-        while len(played.turns) < (most or self.turns) and time.perf_counter() - began < seconds:
-            played.turns.append(turn := self.turn(running, act(observation)))
-            if turn.step.done:
-                break
-            observation = turn.step.observation
-        return played
 
 
 def check_environment(tried: Tried) -> Iterator[Finding]:
@@ -473,7 +333,7 @@ def _expert(tried: Tried) -> str:
     won = refused = count = 0
     returns: list[float] = []
     for row in tried.games.rows:
-        turns = _by_expert(tried, row)
+        turns = tried.by_expert(row)
         _ends_with_success(f"task '{row['task_id']}', played by the expert", turns)
         returns.append(sum(turn.step.reward for turn in turns))
         won, count = won + turns[-1].step.success, count + len(turns)
@@ -487,30 +347,13 @@ def _expert(tried: Tried) -> str:
     )
     if not (tried.noise and tried.games.env.acts_at_random):
         return summary
-    noisy = sum(_by_expert(tried, row, tried.noise)[-1].step.success for row in tried.games.rows)
+    noisy = sum(tried.by_expert(row, tried.noise)[-1].step.success for row in tried.games.rows)
     if not noisy:
         raise Fails(
             f"the expert wins {won} of {tried.tasks} tasks, and none where {tried.noise:.0%} of turns are random, as "
             "in demonstrations; see what it makes of observe's `action`, or lower demos.noise (--noise)"
         )
     return f"{summary}; wins {noisy} where {tried.noise:.0%} of turns are random"
-
-
-def _by_expert(tried: Tried, row: Mapping[str, Any], noise: float = 0.0) -> list[Turn]:
-    """A rollout of the expert; in a share of turns, `noise`, a random action takes the place of its own."""
-    running, rng = tried.games.open(row), tried.rng("expert", row["task_id"])
-    expert = tried.games.expert(running, rng, skip=False)
-    expert.observe(running.reset())
-    turns: list[Turn] = []
-    while len(turns) < 10 * tried.turns and not (turns and turns[-1].step.done):
-        action = chosen = expert.act()
-        if noise and rng.random() < noise:
-            action = tried.games.random_action(running, rng)
-        turns.append(tried.turn(running, action))
-        if not turns[-1].step.done:
-            tell(expert, turns[-1].step.observation, action, chosen)
-    running.close()
-    return turns
 
 
 def _rollouts(tried: Tried) -> Iterator[tuple[str, list[Turn]]]:
@@ -521,7 +364,7 @@ def _rollouts(tried: Tried) -> Iterator[tuple[str, list[Turn]]]:
             played.running.close()
             yield f"task '{row['task_id']}'", played.turns
         if tried.games.can("expert"):
-            yield f"task '{row['task_id']}', played by the expert", _by_expert(tried, row)
+            yield f"task '{row['task_id']}', played by the expert", tried.by_expert(row)
 
 
 def _odd_actions(tried: Tried) -> str:

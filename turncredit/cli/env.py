@@ -106,7 +106,8 @@ def check(
     noise: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the expert's turns that are random.")] = 0.1,
 ) -> None:
     """Check that an environment does what it declares; exit code 1 if a check fails."""
-    from turncredit.audit.environment_check import Tried, check_environment, untried
+    from turncredit.audit.environment_check import check_environment, untried
+    from turncredit.audit.environment_trial import Tried
 
     findings = []
     env, held_out = _environment_slice(name, settings), eval_split or envs.load(name).held_out_split
