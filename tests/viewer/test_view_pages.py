@@ -790,14 +790,6 @@ def test_numbers_are_found_by_the_words_of_the_report_and_by_their_names_in_the_
     assert re.search(r"data-nothing>Nothing found", nothing)
 
 
-def test_without_the_reports_page_numbers_have_their_names_in_the_summary(own):
-    made, viewer = own
-    report(experiment=made.experiment, results=made.folder, out=made.folder / "report")
-    (made.folder / "report" / "index.html").write_text("half a page <script")
-    found = trail.numbers(viewer.given.experiment("synthetic").layout)
-    assert [one for one in nonempty(found) if (one.title, one.heading) != (one.table, one.column)] == []
-
-
 def test_a_difference_shows_files_of_both_its_sides(reported, monkeypatch):
     monkeypatch.setattr(trail, "FILES", 2)
     viewer, _ = reported

@@ -134,7 +134,11 @@ _TABLES = {
     # One row per SFT step.
     "sft_log": (1, "step:int32 loss:float64 lr:float64 tokens:int64 ..."),
     # One row per number in the report: the SQL that gives it and the files, below the experiment's folder, it reads.
-    "summary": (1, "table row column value:float64? low:float64? high:float64? n:int64? unit note path sql"),
+    # `title` and `heading`: what the page calls `table` and `column`.
+    "summary": (
+        2,
+        "table row column title heading value:float64? low:float64? high:float64? n:int64? unit note path sql",
+    ),
     # One row per branched turn: its true value before the action (v), after it (q) and their difference, for the policy
     # that acted, with standard errors; `*_reference` the same for the noisy expert, `distance_change` the planner's.
     "branches": (

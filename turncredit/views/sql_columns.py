@@ -161,6 +161,8 @@ IN_VIEW = {
     ("logprobs", "policy_id"): "policy of the second pass",
     ("logprobs", "tokens"): "number of tokens of the response",
     ("invariants", "round"): "round that was checked",
+    ("summary", "title"): "title of the table on the report's page",
+    ("summary", "heading"): "heading of the column on the report's page",
     ("summary", "value"): "the number, in `unit`",
     **{(view, "continuations"): "number of continuations of the turn" for view in ("branches", "continuations")},
     **{(view, "continuations"): "key of continuations: number per state" for view in ("metrics", "provenance")},

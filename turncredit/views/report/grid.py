@@ -122,8 +122,12 @@ class Grid:
 def summary_table(grids: Iterable[Grid]) -> pa.Table:
     """The numbers of all grids as a "summary" table."""
     rows = [
-        {"table": grid.name, "row": name, "column": key, **{part: getattr(cell, part) for part in _PARTS}}
+        {
+            **{"table": grid.name, "row": name, "column": key, "title": grid.title, "heading": headings[key]},
+            **{part: getattr(cell, part) for part in _PARTS},
+        }
         for grid in grids
+        for headings in [{column.key: column.heading for column in grid.columns}]
         for name, row in grid.rows.items()
         for key, cell in row.items()
         if isinstance(cell, Number)

@@ -27,7 +27,6 @@ from turncredit.views import sql, sql_views
 from turncredit.views.pages.formats import one_line
 from turncredit.views.redact import redacted
 from turncredit.views.report import grid
-from turncredit.views.viewer.report_names import names_of
 from turncredit.views.viewer.round_views import MEMORY
 from turncredit.views.viewer.sources import Absent
 
@@ -38,11 +37,13 @@ NUMBER = ("table", "row", "column")
 
 
 class Number(NamedTuple):
-    """A number of the report, as in its table `summary`; `title` and `heading` are what the page says instead."""
+    """A number of the report, as in its table `summary`."""
 
     table: str
     row: str
     column: str
+    title: str
+    heading: str
     value: float | None
     low: float | None
     high: float | None
@@ -51,8 +52,6 @@ class Number(NamedTuple):
     note: str
     path: str
     sql: str
-    title: str
-    heading: str
 
     @property
     def text(self) -> str:
@@ -101,9 +100,7 @@ def numbers(layout: Layout) -> list[Number]:
     path = next((one.path for one in layout.find("summary")), None)
     if path is None:
         raise Absent(f"{layout.root.name}: no report yet; make it with `turncredit report {layout.root}`")
-    rows = tables.read(path, "summary").to_pylist()
-    names = names_of(rows, next((one.path for one in layout.find("report")), None))
-    return [Number(**row, **of._asdict()) for row, of in zip(rows, names, strict=True)]
+    return [Number(**row) for row in tables.read(path, "summary").to_pylist()]
 
 
 def number(layout: Layout, table: str, row: str, column: str) -> Number:
