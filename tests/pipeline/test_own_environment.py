@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tests.pipeline.conftest import ROOT
+from tests.pipeline.test_dag import counts
 from turncredit.data import tables
 
 RUN = ("--configfile", "examples/counting.yaml", "--cores", "1")
@@ -15,6 +16,9 @@ pytestmark = pytest.mark.slow
 
 def test_a_file_with_an_environment_runs_through_the_whole_pipeline(snakemake, workdir):
     shutil.copytree(ROOT / "examples", workdir / "examples")
+    mine, beside = workdir / "examples" / "counting_env.py", workdir / "examples" / "beside_counting.py"
+    mine.write_text(f"{mine.read_text()}\nimport beside_counting\n")
+    beside.touch()
     run = snakemake(*RUN)
     assert run.returncode == 0, run.stdout + run.stderr
     results = workdir / "results" / "counting"
@@ -37,7 +41,9 @@ def test_a_file_with_an_environment_runs_through_the_whole_pipeline(snakemake, w
         "config: methods: 'oracle_progress' needs the environment's distance, which 'counting' does not have"
         in refused.stderr
     )
-    mine = workdir / "examples" / "counting_env.py"
+    assert counts(snakemake(*RUN, "-n")) == {}
+    beside.write_text("ANYTHING = 1\n")
+    assert {"tasks", "demos", "rollout", "eval"} <= counts(snakemake(*RUN, "-n")).keys()
     mine.write_text(mine.read_text().replace("won = self.at == self.last", "won = self.at == self.lost"))
     broken = snakemake(*RUN)
     assert broken.returncode != 0

@@ -20,7 +20,7 @@ from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import loop
 from turncredit.pipeline.all_jobs import maker, step_of
-from turncredit.pipeline.job import JobKeys
+from turncredit.pipeline.job import JobKeys, named_paths
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.views.experiments import experiment_of, read_config
@@ -197,9 +197,6 @@ def _file_state(plan: Plan, path: str) -> str:
 
 def _reads_changed_file(plan: Plan, step: Step, hashes: Mapping[str, str]) -> bool:
     """Whether a user's own file (of a method, an environment, an agent) is no longer what the job has read."""
-    own = {
-        name: path
-        for name, path in plan.inputs(*step).items()
-        if isinstance(path, str) and maker(plan, path) is None and name in hashes
-    }
+    read = named_paths(plan.inputs(*step))
+    own = {name: path for name, path in read.items() if name in hashes and maker(plan, path) is None}
     return any(not os.path.exists(path) or provenance.file_hash(path) != hashes[name] for name, path in own.items())

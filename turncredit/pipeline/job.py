@@ -252,14 +252,8 @@ class Job:
 
     def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:
         """The provenance of the outputs: stage, keys, slice, and the hashes of all inputs (but those `without`)."""
-        inputs = {}
-        for name, value in self.input.items():
-            if name in without:
-                continue
-            if isinstance(value, str):
-                inputs[name] = self.store.hash(value)
-            else:
-                inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
+        read = named_paths({name: value for name, value in self.input.items() if name not in without})
+        inputs = {name: self.store.hash(path) for name, path in read.items()}
         config = {**self.at.recorded, **self.config.model_dump(mode="json")}
         seed = self.at.seed if self.at.seed >= 0 else None
         return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
@@ -289,6 +283,14 @@ class Job:
             return False
         records = [provenance.made_from(path) for path in expected]
         return all(_comparable(one, gone) == current for one in records if one is not None) and any(records)
+
+
+def named_paths(inputs: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
+    """Each input's path by its name in a provenance: those of a list are numbered, `parts_0`."""
+    named = {}
+    for name, value in inputs.items():
+        named |= {name: value} if isinstance(value, str) else {f"{name}_{at}": one for at, one in enumerate(value)}
+    return named
 
 
 def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Which code a method or a credit model is made of, where it is not this package's: an edit makes other credits.
 
-A user's own file and a module of an installed package are identified by their content, a package also by its version.
-Modules that these import are not looked at, but for those in which a part's function is defined.
+A user's own file is identified by its content and that of the files beside it that it imports; a module of an installed
+package by its content and the package's version. What that module imports is not looked at, but for modules in which a
+part's function is defined.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from turncredit.credit.models.protocol import load_kind
 from turncredit.credit.parts.compose import Method
 from turncredit.credit.parts.lookup import GROUP, SLOTS, builtin, module_of
 from turncredit.data import plugins
+from turncredit.data.own_imports import own_imports
 from turncredit.data.provenance import file_hash
 
 
@@ -59,13 +61,14 @@ def _module_named(name: str) -> ModuleType | None:
 
 def _identified(modules: Iterable[ModuleType | None]) -> str | None:
     """`my_package 1.2 3fa9c0...` for each module that is not this package's; without a package only the hash."""
-    files = {
-        str(module.__file__): _package(module.__name__.partition(".")[0])
-        for module in modules
-        if module is not None
-        and module.__name__.partition(".")[0] != "turncredit"
-        and getattr(module, "__file__", None)
-    }
+    files = {}
+    for module in modules:
+        name = module.__name__.partition(".")[0] if module else "turncredit"
+        if name == "turncredit" or not (file := getattr(module, "__file__", None)):
+            continue
+        files[file] = _package(name)
+        if name.startswith(plugins.USER):
+            files |= dict.fromkeys(own_imports(file), "")
     return ", ".join(f"{package}{file_hash(file)}" for file, package in files.items()) or None
 
 

@@ -20,6 +20,7 @@ from turncredit.credit.models.protocol import ModelSettings
 from turncredit.credit.models.settings import model_settings, replay_rounds
 from turncredit.credit.parts.configured import compared_methods, configured_method, forks_of
 from turncredit.data import plugins
+from turncredit.data.own_imports import own_imports
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
@@ -49,6 +50,8 @@ class Plan:
         self.results = Path(results)
         self.layout: Layout = layout_of(experiment, results)
         self._methods: dict[str, Method] = {}
+        self._codes: dict[str, str | None] = {}
+        self._imports: dict[str, list[str]] = {}
         self._measured: dict[tuple[str, str], bool] = {}
         self._models: dict[str, tuple[str, ModelSettings]] = {}
         self._agents: dict[str, AgentSlice] = {}
@@ -76,16 +79,32 @@ class Plan:
     def own_files(self, name: str) -> Inputs:
         """The user's own files that define the method as inputs: `method`, and `parts` of further ones."""
         files = own_files(self.experiment.definition(name))
-        return {**({"method": files[0]} if files else {}), **({"parts": files[1:]} if files[1:] else {})}
+        further = {"parts": files[1:], "method_imports": self.imports(*files)}
+        return {**({"method": files[0]} if files else {}), **{key: paths for key, paths in further.items() if paths}}
 
-    def model_file(self, name: str) -> dict[str, str]:
+    def model_file(self, name: str) -> Inputs:
         """The user's own file that defines the method's learned credit model as the input `kind`, if there is one."""
-        own = plugins.own_file(self.model(name)[0])
-        return {"kind": str(own[0])} if own else {}
+        return self._own_file("kind", self.model(name)[0])
+
+    def _own_file(self, key: str, name: str) -> Inputs:
+        """The user's own file that `name` refers to as the input `key`, and what it imports as `key_imports`."""
+        if (own := plugins.own_file(name)) is None:
+            return {}
+        imports = self.imports(str(own[0]))
+        return {key: str(own[0]), **({f"{key}_imports": imports} if imports else {})}
+
+    def imports(self, *files: str) -> list[str]:
+        """What the user's own files import from their folders, each once."""
+        for file in files:
+            if file not in self._imports:
+                self._imports[file] = own_imports(file)
+        return sorted({one for file in files for one in self._imports[file]} - set(files))
 
     def code(self, name: str) -> str | None:
         """What identifies the code of the method, where it is not this package's."""
-        return code_of_method(self.experiment.definition(name), self.method(name))
+        if name not in self._codes:
+            self._codes[name] = code_of_method(self.experiment.definition(name), self.method(name))
+        return self._codes[name]
 
     # Environment and agents ---------------------------------------------------------------------------------------
 
@@ -117,15 +136,13 @@ class Plan:
         return self._agents[start]
 
     @cached_property
-    def environment_file(self) -> dict[str, str]:
+    def environment_file(self) -> Inputs:
         """The user's own file that defines the environment as the input `environment`, if there is one."""
-        own = plugins.own_file(self.experiment.env.name)
-        return {"environment": str(own[0])} if own else {}
+        return self._own_file("environment", self.experiment.env.name)
 
-    def plugin_files(self, at: JobKeys) -> dict[str, str]:
+    def plugin_files(self, at: JobKeys) -> Inputs:
         """The inputs of a job that samples rollouts: the files of the user's own agent and environment."""
-        own = plugins.own_file(self.agent(at).name)
-        return {**({"agent": str(own[0])} if own else {}), **self.environment_file}
+        return {**self._own_file("agent", self.agent(at).name), **self.environment_file}
 
     def measurable(self, at: JobKeys) -> bool:
         """Whether the rollouts of `at` have progress or distance, which an audit shows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,6 @@ import pyarrow as pa
 from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice, own_code
-from turncredit.pipeline.own_code import own_files
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages import credit, credit_model
 
@@ -68,13 +68,10 @@ def inputs(plan: Plan, at: JobKeys) -> Inputs:
 
 
 def _own_files_of(plan: Plan) -> list[str]:
-    """The user's own files that define these methods and their models, each once."""
-    files = [
-        file
-        for name in plan.audit_learned
-        for file in (*own_files(plan.experiment.definition(name)), *plan.model_file(name).values())
-    ]
-    return list(dict.fromkeys(files))
+    """The user's own files that these methods and their models are made of, each once."""
+    named = [read for name in plan.audit_learned for read in (plan.own_files(name), plan.model_file(name))]
+    files = [[paths] if isinstance(paths, str) else paths for read in named for paths in read.values()]
+    return list(dict.fromkeys(chain.from_iterable(files)))
 
 
 def run(job: Job) -> dict[str, float]:
