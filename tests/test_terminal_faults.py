@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.pipeline.processes import alive, wait_for
 from turncredit.errors import UserError
 from turncredit.pipeline import run
 from turncredit.views import sql
@@ -104,7 +104,8 @@ import signal, subprocess, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from turncredit.pipeline import run
 run.STOP_WITHIN = 0.5
-program = "import time; print('a dump', flush=True); time.sleep(60)"
+program = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('a dump', flush=True)"
+program += f"; open('pid', 'w').write(str(__import__('os').getpid())); time.sleep(60)"
 start = subprocess.Popen
 run.subprocess.Popen = lambda command, **options: start([sys.executable, "-c", program], **options)
 print("ready", flush=True)
@@ -112,10 +113,11 @@ sys.exit(run.main(["--cores", "1"]))
 """
 
 
-def test_ctrl_c_ends_a_run_with_status_130_and_nothing_of_snakemakes(tmp_path):
+def begun(folder):
+    """The process of `SLOW` in `folder`, whose Snakemake has begun."""
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -123,9 +125,21 @@ def test_ctrl_c_ends_a_run_with_status_130_and_nothing_of_snakemakes(tmp_path):
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(1.0)
+    assert wait_for(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
+    return process
+
+
+def test_ctrl_c_ends_a_run_with_status_130_and_nothing_of_snakemakes(tmp_path):
+    process = begun(tmp_path)
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said == "Stopping: running jobs are cancelled; run the same command to resume.\n"
     assert errors == ""
+
+
+def test_a_run_that_is_killed_leaves_no_snakemake_that_keeps_the_folder_locked(tmp_path):
+    process = begun(tmp_path)
+    process.kill()
+    process.wait(timeout=30)
+    assert wait_for(lambda: not alive(int((tmp_path / "pid").read_text())), 5)

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def main(arguments: list[str]) -> int:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, live_progress.VARIABLE: name},
-                preexec_fn=end_with_parent,  # noqa: PLW1509 (this process has one thread)
+                # SIGKILL: told to end, it would wait for its jobs and keep the folder locked.
+                preexec_fn=partial(end_with_parent, signal.SIGKILL),  # noqa: PLW1509 (this process has one thread)
             )
         state = State(cores=_number(arguments, "--cores", "-c", "--jobs", "-j") or os.cpu_count() or 1)
         console = Console(highlight=False)
