@@ -9,6 +9,7 @@ from snakemake.jobs import Job
 
 from turncredit.errors import UserError
 from turncredit.pipeline import (
+    changed_settings,
     failures,
     launch,
     loop,
@@ -68,6 +69,7 @@ def before_the_first_job():
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
         tell_of_changed_script(jobs)
+        tell_of_changed_settings(jobs)
         line = slurm.cancel_leftovers(Path(".snakemake"), str(PLAN.layout.root))
         if line:
             print(f"turncredit: {line}", file=sys.stderr)
@@ -99,6 +101,24 @@ def tell_of_changed_script(jobs):
             f"turncredit: {changed} jobs run again because the workflow's script has changed since their results were "
             f"made. To keep these, stop, and add --rerun-triggers mtime; `turncredit check {PLAN.layout.root}` says "
             "whether they hold",
+            file=sys.stderr,
+        )
+
+
+def tell_of_changed_settings(jobs):
+    """Say which settings have changed since the last run where finished results are made again."""
+    changed = changed_settings.changed_settings(PLAN)
+    again = [
+        job
+        for job in jobs
+        if job.rule.script and job.rule.name not in ("config", "report", "track")
+        if all(os.path.exists(path) for path in job.output)
+    ]
+    if changed and any(workflow.dag.reason(job).params_changed for job in again):
+        print(
+            f"turncredit: settings have changed since the last run ({changed_settings.in_words(changed)}). "
+            f"Jobs that replace their results: {len(again)}. To keep these, stop and choose another name: "
+            "--config experiment=NAME",
             file=sys.stderr,
         )
 

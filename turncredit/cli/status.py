@@ -19,6 +19,7 @@ from turncredit.data.provenance import config_hash
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, integrity, locks, loop, resources, retries, slurm
 from turncredit.pipeline.all_jobs import jobs_and_inputs, maker
+from turncredit.pipeline.changed_settings import changed_settings, in_words
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
@@ -78,7 +79,7 @@ def lines_of(plan: Plan) -> list[str]:
     ended_badly = [one for one in failures.failures_in(str(plan.layout.root)) if still_failed(plan, jobs, one)]
     failed = [failure for failure in ended_badly if failure.status != failures.OUT_OF_TIME]
     preemptions = slurm.preempted(STATE, str(plan.layout.root))
-    count = Counter(work.state for work in now.values())
+    count, changed = Counter(work.state for work in now.values()), changed_settings(plan)
     waits = Counter(work.reason for work in now.values() if work.state == "queued")
     lines = [
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
@@ -87,6 +88,7 @@ def lines_of(plan: Plan) -> list[str]:
         + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
         + (f", {count['submitted']} submitted" if count["submitted"] else "")
         + (f", {outdated} to do again because settings or inputs changed" if outdated else ""),
+        *([f"settings have changed since the last run: {in_words(changed)}"] if outdated and changed else []),
         *([f"{count['queued']} queued: {_counts(waits)}"] if waits else []),
         *([f"{preemptions} preempted so far, and submitted again each time"] if preemptions else []),
         *([f"whether submitted jobs wait, run or are gone is not known: {silent}"] if count["submitted"] else []),

@@ -48,6 +48,8 @@ ALONE = ("tasks", "demos", "base", "sft")
 SHOWN = (*ALONE, "report", "track")
 #: The exit status after Ctrl-C, as of any program in a shell, and seconds until Snakemake is told more firmly.
 INTERRUPTED, STOP_WITHIN = 130, 5.0
+#: How this program's lines begin in what Snakemake prints.
+OURS = "turncredit: "
 #: What Snakemake says where another one works.
 LOCKED = "Directory cannot be locked"
 #: Snakemake's options for a configuration's files and for its single keys.
@@ -74,12 +76,18 @@ QUIET_FOR = 20.0
 
 @dataclass
 class State:
-    """The state of the run: planned jobs by rule, ended and running jobs, lines of `ended.jsonl` that were read."""
+    """The state of the run: planned jobs by rule, ended and running jobs, lines of `ended.jsonl` that were read.
+
+    seen    bytes of Snakemake's output that were read
+    said    lines of this program in it, such as warnings, which were shown
+    """
 
     cores: int
     wanted: Counter[str] = field(default_factory=Counter)
     ended: list[dict[str, Any]] = field(default_factory=list)
     read: int = 0
+    seen: int = 0
+    said: list[str] = field(default_factory=list)
     running: list[dict[str, Any]] = field(default_factory=list)
     plan: dict[str, Any] = field(default_factory=dict)
     begun: float = field(default_factory=time.time)
@@ -288,6 +296,17 @@ def printed(folder: Path) -> str:
     return (folder / "output").read_text(encoding="utf-8", errors="replace")
 
 
+def new_lines(folder: Path, state: State) -> list[str]:
+    """The lines to show since the last call: this program's own in Snakemake's output, and those of ended jobs."""
+    with (folder / "output").open("rb") as output:
+        output.seek(state.seen)
+        whole = output.read().rpartition(b"\n")[0]
+    state.seen += len(whole)
+    own = [line for line in whole.decode(errors="replace").splitlines() if line.startswith(OURS)]
+    state.said += own
+    return [*own, *(line for job in look(folder, state) if (line := line_of(job)))]
+
+
 def wanted_jobs(output: str) -> Counter[str]:
     """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty until then."""
     _, heading, table = output.partition("Job stats:\n")
@@ -332,10 +351,8 @@ def _follow_live(process: subprocess.Popen, folder: Path, state: State, console:
         whole = bars.add_task("starting", total=None, note="")
         shown: dict[str, Any] = {}
         while process.poll() is None:
-            for job in look(folder, state):
-                line = line_of(job)
-                if line:
-                    bars.console.print(line, markup=False)
+            for line in new_lines(folder, state):
+                bars.console.print(line, markup=False)
             if state.total:
                 note = f"{len(state.done)} of {state.total} {state.units}, {_clock(state.seconds_left())}"
                 bars.update(whole, description="all", total=state.total, completed=len(state.done), note=note)
@@ -355,11 +372,9 @@ def _follow_live(process: subprocess.Popen, folder: Path, state: State, console:
 def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console: Console) -> None:
     printed = time.monotonic()
     while process.poll() is None:
-        for job in look(folder, state):
-            line = line_of(job)
-            if line:
-                console.print(line, markup=False, soft_wrap=True)
-                printed = time.monotonic()
+        for line in new_lines(folder, state):
+            console.print(line, markup=False, soft_wrap=True)
+            printed = time.monotonic()
         if state.total and time.monotonic() - printed > QUIET_FOR:
             now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
             note = f"... {len(state.done)} of {state.total} {state.units}, {_clock(state.seconds_left())}"
@@ -371,15 +386,13 @@ def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console
 
 def _finish(status: int, folder: Path, state: State, console: Console) -> int:
     """Print the result of the run: the table and the paths of report and artifacts, or the errors."""
-    for job in look(folder, state):
-        line = line_of(job)
-        if line:
-            console.print(line, markup=False, soft_wrap=True)
+    for line in new_lines(folder, state):
+        console.print(line, markup=False, soft_wrap=True)
     output = printed(folder)
     if status:
         own = mistakes_in(output)
-        failed = any("error" in job for job in state.ended)
-        for line in own or ([] if failed else output.splitlines()[-25:]):
+        rest = [] if any("error" in job for job in state.ended) else output.splitlines()[-25:]
+        for line in (line for line in own or rest if line not in state.said):
             console.print(line, markup=False, soft_wrap=True)
         if not own:
             console.print("Snakemake's full log is the newest file in .snakemake/log.", markup=False)
@@ -408,7 +421,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
 
 def mistakes_in(output: str) -> list[str]:
     """The mistakes that Snakemake printed where it could not plan, a line each; empty if none is known."""
-    lines = [line for line in output.splitlines() if line.startswith("turncredit: ")]
+    lines = [line for line in output.splitlines() if line.startswith(OURS)]
     if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
         host, process = other
         if host == socket.gethostname():
