@@ -67,7 +67,8 @@ def scores(completions: list[Any], score: list[float], **_: Any) -> list[float]:
 def trainer(kind: Any, folder: Any, function: Any = None, score: Any = scores, **options: Any) -> GRPOTrainer:
     words = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCAB)}, unk_token="w0"))
     words.pre_tokenizer = Whitespace()
-    config = {key: options.pop(key) for key in ("loss_type", "scale_rewards") if key in options}
+    names = ("loss_type", "scale_rewards", "multi_objective_aggregation", "mask_truncated_completions")
+    config = {key: options.pop(key) for key in names if key in options}
     settings = GRPOConfig(
         output_dir=str(folder),
         use_cpu=True,
@@ -210,6 +211,22 @@ def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> Non
     assert ours[:, 0].tolist() == pytest.approx(stock.tolist(), abs=1e-6)
 
 
+def test_a_truncated_completion_that_is_taken_out_of_the_loss_keeps_its_turns_in_its_group(tmp_path) -> None:
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        output = rollouts(turns=True)(prompts, trainer)
+        for ids in output["completion_ids"][:-1]:
+            ids[-1] = 1  # the end of a text; the last completion has none
+        return output
+
+    whole, masked = (
+        batch(trainer(CreditGRPOTrainer, tmp_path, function, credit="gigpo", mask_truncated_completions=mask))
+        for mask in (False, True)
+    )
+    assert whole["completion_mask"][-1].any()
+    assert not masked["completion_mask"][-1].any()
+    assert torch.equal(masked["advantages"], whole["advantages"])
+
+
 def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_path) -> None:
     made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True), credit="gigpo")
     before = {name: part.detach().clone() for name, part in made.model.named_parameters()}
@@ -223,6 +240,9 @@ def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_pa
     [
         ({"credit": "triage"}, "CreditGRPOTrainer: triage needs labels"),
         ({"credit": "gigpo", "credit_params": {"omgea": 1}}, "no parameter 'omgea'"),
+        ({"scale_rewards": "batch"}, "scale_rewards='batch' would have no effect on gigpo"),
+        ({"scale_rewards": "none"}, "for 'none' also give credit_params={'norm': 'mean'}"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation='normalize_then_sum'"),
     ],
 )
 def test_a_method_is_refused_before_the_model_is_prepared(options, message, tmp_path) -> None:
