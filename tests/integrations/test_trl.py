@@ -254,3 +254,14 @@ def test_turns_that_do_not_match_the_mask_are_refused(tmp_path) -> None:
     made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True, extra=1), credit="gigpo")
     with pytest.raises(UserError, match="rollout 0 has 1 turns by its env_mask, and 2 in the field 'turns'"):
         batch(made)
+
+
+@pytest.mark.parametrize("wrong", [{"reward": float("nan")}, {"reward": None}, "kitchen"])
+def test_a_turn_without_a_finite_reward_is_refused_and_not_left_out(wrong: Any, tmp_path) -> None:
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        output = rollouts(turns=True)(prompts, trainer)
+        output["turns"][2][-1] = wrong
+        return output
+
+    with pytest.raises(UserError, match=r"rollout 2, turn 2 of the field 'turns' is .*; give a dict, with a finite"):
+        batch(trainer(CreditGRPOTrainer, tmp_path, function, credit="step_grpo"))

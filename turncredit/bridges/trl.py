@@ -243,7 +243,19 @@ def _add(turns: list[dict[str, Any]], extras: Any, rollout: int) -> None:
             f"CreditGRPOTrainer: rollout {rollout} has {len(turns)} turns by its env_mask, and {count} in the field "
             "'turns'; give a dict for each run of the policy's tokens, and tokens of the environment between two turns"
         )
-    for turn, more in zip(turns, extras, strict=True):
+    for number, (turn, more) in enumerate(zip(turns, extras, strict=True)):
+        if not isinstance(more, Mapping) or not _is_finite(more.get("reward", 0.0)):
+            raise UserError(
+                f"CreditGRPOTrainer: rollout {rollout}, turn {number} of the field 'turns' is {str(more)[:60]}; give a "
+                "dict, with a finite reward or without one"
+            )
         reward = turn["reward"] + float(more.get("reward", 0.0))
         turn.update({key: value for key, value in more.items() if key not in ("group_id", "rollout_id", "turn")})
         turn["reward"] = reward
+
+
+def _is_finite(reward: Any) -> bool:
+    try:
+        return math.isfinite(float(reward))
+    except (TypeError, ValueError):
+        return False
