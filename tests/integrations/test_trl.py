@@ -198,6 +198,17 @@ def test_where_observations_are_only_compared_none_is_decoded_and_the_advantages
     assert 3 < len(set(texts)) < len(texts)
 
 
+def test_processes_compare_texts_where_one_of_them_has_turns_from_the_rollout_function(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, credit="gigpo")
+    output = batch(made)
+    turns = _own_tokens(output, [len(mask) for mask in output["completion_ids"]])
+    here = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
+    monkeypatch.setattr(module, "gather_object", lambda said: [*said, True])  # another process has some
+    assert made._texts(output, turns, [{}] * ROLLOUTS)["observation"][0] == "w2 w3" != here[0]
+
+
 def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> None:
     def some(completions: list[Any], score: list[float], **_: Any) -> list[float | None]:
         del completions

@@ -124,7 +124,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         wanted = set(self.credit_method.reads if self.credit_method.declares_reads else TEXTS)
         if wanted.isdisjoint(TEXTS):
             return {}
-        if _only_compares(self.credit_method) and not any(_turn_extras(example) for example in examples):
+        # A group may be on several processes, so all of them compare the same: hashes, or texts.
+        has_extras = any(_turn_extras(example) for example in examples)
+        if _only_compares(self.credit_method) and not any(gather_object([has_extras])):
             return {"observation": _token_hashes(output, own, _special(self._tokenizer))}
         ids_BT, length_B = output["completion_ids"].tolist(), self._scored[1]
         prompts = [
