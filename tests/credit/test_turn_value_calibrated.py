@@ -86,3 +86,8 @@ def test_before_any_value_is_known_it_is_flat_grpo() -> None:
 def test_a_return_that_is_no_share_of_the_best_is_refused(outcome: float, says: str) -> None:
     with pytest.raises(UserError, match=says):
         calibrated([[outcome, 1.0]], [0.5], best=1.0)
+
+
+def test_a_return_that_is_above_the_best_by_rounding_alone_is_the_best() -> None:
+    above = calibrated([[1.0 + 2.0**-52, 1.0, 0.0]], [0.5], best=1.0)
+    np.testing.assert_allclose(above, calibrated([[1.0, 1.0, 0.0]], [0.5], best=1.0), atol=1e-12)

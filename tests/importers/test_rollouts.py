@@ -394,6 +394,13 @@ def test_a_second_file_without_rewards_is_one_line(text: str, reason: str, tmp_p
     assert "\n" not in str(raised.value)
 
 
+def test_a_broken_line_of_a_second_file_is_named_without_an_option_that_would_not_help(tmp_path: Path) -> None:
+    (tmp_path / "rewards.jsonl").write_text('{"rollout_id": "a", "reward": 1}\n{"rollout_id": "b", \n')
+    with pytest.raises(UserError, match=r"rewards\.jsonl:2: ") as raised:
+        imported(rollouts(tmp_path), rewards=tmp_path / "rewards.jsonl")
+    assert "--strict" not in str(raised.value)
+
+
 def test_names_that_other_projects_use_are_found_and_said(tmp_path: Path) -> None:
     rows = [
         {"instance_id": "t", "trial": number, "score": 1, "conversations": files.messages(number)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turncredit import credit
@@ -105,6 +106,17 @@ def test_without_a_reward_of_its_own_a_trajectory_has_its_last_steps() -> None:
     assert advantages([one]) == advantages([other])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.array])
+def test_rewards_may_be_numbers_of_numpy(kind: Any) -> None:
+    one, other = group(), group()
+    for trajectory in one.trajectories:
+        trajectory.reward = kind(trajectory.reward)
+        trajectory.steps[-1].reward = kind(0.0)
+    assign_advantages([one], "gigpo")
+    assign_advantages([other], "gigpo")
+    assert advantages([one]) == advantages([other])
+
+
 def test_the_hook_sets_the_advantages_of_the_groups_that_it_returns() -> None:
     made, same = [group()], [group()]
     hook = grouping_hook("gigpo", group=lambda *_: made, gamma=0.9)
@@ -120,3 +132,7 @@ def test_what_cannot_be_credited_is_one_line() -> None:
     empty.trajectories[0].steps.clear()
     with pytest.raises(UserError, match="rllm: trajectory t1-0: no turn: a trajectory without steps"):
         assign_advantages([empty], "gigpo")
+    one, two = group("t1"), group("t2")
+    two.trajectories[0] = one.trajectories[0]
+    with pytest.raises(UserError, match="trajectory t1-0 is in group 't2:agent' and before in 't1:agent', but a step"):
+        assign_advantages([one, two], "gigpo")

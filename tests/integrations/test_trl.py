@@ -67,7 +67,8 @@ def scores(completions: list[Any], score: list[float], **_: Any) -> list[float]:
 def trainer(kind: Any, folder: Any, function: Any = None, score: Any = scores, **options: Any) -> GRPOTrainer:
     words = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCAB)}, unk_token="w0"))
     words.pre_tokenizer = Whitespace()
-    config = {key: options.pop(key) for key in ("loss_type", "scale_rewards") if key in options}
+    names = ("loss_type", "scale_rewards", "multi_objective_aggregation", "mask_truncated_completions")
+    config = {key: options.pop(key) for key in names if key in options}
     settings = GRPOConfig(
         output_dir=str(folder),
         use_cpu=True,
@@ -197,6 +198,17 @@ def test_where_observations_are_only_compared_none_is_decoded_and_the_advantages
     assert 3 < len(set(texts)) < len(texts)
 
 
+def test_processes_compare_texts_where_one_of_them_has_turns_from_the_rollout_function(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, credit="gigpo")
+    output = batch(made)
+    turns = _own_tokens(output, [len(mask) for mask in output["completion_ids"]])
+    here = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
+    monkeypatch.setattr(module, "gather_object", lambda said: [*said, True])  # another process has some
+    assert made._texts(output, turns, [{}] * ROLLOUTS)["observation"][0] == "w2 w3" != here[0]
+
+
 def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> None:
     def some(completions: list[Any], score: list[float], **_: Any) -> list[float | None]:
         del completions
@@ -208,6 +220,22 @@ def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> Non
     )
     assert not ours[0].any()
     assert ours[:, 0].tolist() == pytest.approx(stock.tolist(), abs=1e-6)
+
+
+def test_a_truncated_completion_that_is_taken_out_of_the_loss_keeps_its_turns_in_its_group(tmp_path) -> None:
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        output = rollouts(turns=True)(prompts, trainer)
+        for ids in output["completion_ids"][:-1]:
+            ids[-1] = 1  # the end of a text; the last completion has none
+        return output
+
+    whole, masked = (
+        batch(trainer(CreditGRPOTrainer, tmp_path, function, credit="gigpo", mask_truncated_completions=mask))
+        for mask in (False, True)
+    )
+    assert whole["completion_mask"][-1].any()
+    assert not masked["completion_mask"][-1].any()
+    assert torch.equal(masked["advantages"], whole["advantages"])
 
 
 def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_path) -> None:
@@ -223,6 +251,9 @@ def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_pa
     [
         ({"credit": "triage"}, "CreditGRPOTrainer: triage needs labels"),
         ({"credit": "gigpo", "credit_params": {"omgea": 1}}, "no parameter 'omgea'"),
+        ({"scale_rewards": "batch"}, "scale_rewards='batch' would have no effect on gigpo"),
+        ({"scale_rewards": "none"}, "for 'none' also give credit_params={'norm': 'mean'}"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation='normalize_then_sum'"),
     ],
 )
 def test_a_method_is_refused_before_the_model_is_prepared(options, message, tmp_path) -> None:
@@ -234,3 +265,14 @@ def test_turns_that_do_not_match_the_mask_are_refused(tmp_path) -> None:
     made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True, extra=1), credit="gigpo")
     with pytest.raises(UserError, match="rollout 0 has 1 turns by its env_mask, and 2 in the field 'turns'"):
         batch(made)
+
+
+@pytest.mark.parametrize("wrong", [{"reward": float("nan")}, {"reward": None}, "kitchen"])
+def test_a_turn_without_a_finite_reward_is_refused_and_not_left_out(wrong: Any, tmp_path) -> None:
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        output = rollouts(turns=True)(prompts, trainer)
+        output["turns"][2][-1] = wrong
+        return output
+
+    with pytest.raises(UserError, match=r"rollout 2, turn 2 of the field 'turns' is .*; give a dict, with a finite"):
+        batch(trainer(CreditGRPOTrainer, tmp_path, function, credit="step_grpo"))

@@ -189,7 +189,41 @@ def test_what_the_estimator_is_not_given_is_one_line(method: str, about: dict[st
         estimated(outcome_batch(), method)
 
 
+def test_a_list_in_the_parameters_is_read_as_in_a_configuration() -> None:
+    batch = lambda: data([[1, 1]] * 3, [[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]], ["g"] * 3)  # noqa: E731
+    with rows(rollout_id=["a", "b", "c"], turn=[0, 0, 0], valid=[True, False, True]):
+        listed, named = (estimated(batch(), "flat_grpo", shapers=it) for it in (["invalid_penalty"], "invalid_penalty"))
+        assert listed.equal(named)
+        assert not listed.equal(estimated(batch(), "flat_grpo"))
+
+
+def test_rejection_of_single_tokens_is_refused_because_it_would_cut_turns_in_two() -> None:
+    config = settings("step_grpo")
+    config.rollout_correction = {"rollout_rs": "seq_mean_k1,token_k1", "rollout_rs_threshold": "0.5_2.0"}
+    with pytest.raises(UserError, match="rollout_rs: token_k1 takes single tokens out of the mask"):
+        compute_advantage(outcome_batch(), "turncredit", config=config)
+    config.rollout_correction.bypass_mode = True  # the trainer leaves the mask as it is
+    bypassed = compute_advantage(outcome_batch(), "turncredit", config=config).batch["advantages"]
+    config.rollout_correction = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "0.5_2.0"}
+    assert compute_advantage(outcome_batch(), "turncredit", config=config).batch["advantages"].equal(bypassed)
+
+
+def test_verls_own_switch_of_the_deviation_is_not_ignored() -> None:
+    config = settings("flat_grpo")
+    config.norm_adv_by_std_in_grpo = False
+    with pytest.raises(UserError, match="norm_adv_by_std_in_grpo=false would have no effect on flat_grpo"):
+        compute_advantage(outcome_batch(), "turncredit", config=config)
+    config.turncredit.params.norm = "mean"
+    ours = compute_advantage(outcome_batch(), "turncredit", config=config).batch["advantages"]
+    assert ours.equal(estimated(outcome_batch(), "flat_grpo", norm="mean"))
+    config.turncredit = {"method": "rloo"}  # has no deviation
+    assert compute_advantage(outcome_batch(), "turncredit", config=config).batch["advantages"].any()
+
+
 def test_settings_and_keys_of_another_form_are_refused() -> None:
+    config = OmegaConf.create({"turncredit": "gigpo"})
+    with pytest.raises(UserError, match="turncredit=gigpo: not settings; write"):
+        compute_advantage(outcome_batch(), "turncredit", config=config)
     config = OmegaConf.create({"turncredit": {"methd": "rloo"}})
     with pytest.raises(UserError, match=r"algorithm.turncredit.methd: no such setting \(did you mean 'method'\?\)"):
         compute_advantage(outcome_batch(), "turncredit", config=config)

@@ -36,7 +36,7 @@ def assign_rewards(caches: Sequence[Any], method: str = "gigpo", **params: Any) 
     Raises UserError for a method that needs side tables, and for a rollout without an interaction or a reward.
     """
     looked_up = method_of(method, params, None, "areal", COLUMNS)
-    report = Report(strict=True)
+    report = Report(exact=True)
     rollouts = []
     for number, cache in enumerate(caches):
         interactions = list(cache.values())

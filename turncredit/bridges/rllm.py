@@ -30,8 +30,8 @@ def assign_advantages(groups: Sequence[Any], method: str = "gigpo", **params: An
     groups   rLLM's `TrajectoryGroup`s
     params   the method's parameters
 
-    Rewards are those of `turncredit import --from rllm`. Raises UserError for a method that needs side tables, and for
-    a trajectory without a step.
+    Rewards are those of `turncredit import --from rllm`. Raises UserError for a method that needs side tables, for a
+    trajectory without a step, and for one that is in two groups.
     """
     _assign(groups, _method(method, params))
 
@@ -60,16 +60,23 @@ def _method(name: str, params: dict[str, Any]) -> Method:
 
 
 def _assign(groups: Sequence[Any], method: Method) -> None:
-    report = Report(strict=True)
+    report = Report(exact=True)
     rollouts = []
+    group_of: dict[str, Any] = {}
     for place, group in enumerate(groups):
         for trajectory in group.trajectories:
+            uid = str(trajectory.uid)
+            if uid in group_of:
+                raise UserError(
+                    f"rllm: trajectory {uid} is in group '{group.group_id}' and before in '{group_of[uid]}', but a "
+                    "step has one advantage; leave it in one group"
+                )
+            group_of[uid] = group.group_id
             try:
                 turns = turns_of(_plain(trajectory), report)
             except Skip as skip:
-                raise UserError(f"rllm: trajectory {trajectory.uid}: {skip}") from None
-            # A trajectory may be in several groups; within one its uid is unique.
-            rollouts.append(Rollout(f"{place}/{group.group_id}", str(trajectory.uid), turns, "rllm", ended=True))
+                raise UserError(f"rllm: trajectory {uid}: {skip}") from None
+            rollouts.append(Rollout(f"{place}/{group.group_id}", uid, turns, "rllm", ended=True))
     found = iter(advantages(rollouts, method, "rllm"))
     for group in groups:
         for trajectory in group.trajectories:
@@ -78,12 +85,17 @@ def _assign(groups: Sequence[Any], method: Method) -> None:
 
 
 def _plain(trajectory: Any) -> dict[str, Any]:
-    """A trajectory as the importer reads it from a file."""
+    """A trajectory as the importer reads it from a file, in which rewards are no arrays or tensors."""
     steps = [
-        {name: getattr(step, name) for name in STEP} | {"action": getattr(step.action, "action", step.action)}
+        {name: getattr(step, name) for name in STEP}
+        | {"action": getattr(step.action, "action", step.action), "reward": _number(step.reward)}
         for step in trajectory.steps
     ]
-    return {"steps": steps, "reward": trajectory.reward}
+    return {"steps": steps, "reward": _number(trajectory.reward)}
+
+
+def _number(reward: Any) -> Any:
+    return reward.item() if hasattr(reward, "item") else reward
 
 
 def _default_grouping() -> Callable[..., Sequence[Any]]:

@@ -11,11 +11,15 @@ follows. Where a method only asks which observations are equal (GiGPO, HGPO), no
 tokens are, special ones left out. Texts would also be equal if only the white space at their ends differs.
 
 Conventions are TRL's (`preset="trl"`: eps 1e-4); with `credit="flat_grpo"` loss and gradients are GRPOTrainer's own.
-Tested with trl 1.16.0. Departures: completions without any reward are left out of the groups' statistics, as in TRL.
+What TRL's `scale_rewards` and `multi_objective_aggregation` say, a method does not read: its own parameters say how
+advantages are scaled, and other values than the default ones are refused (`scale_rewards="none"` goes with `norm`
+"mean"). Tested with trl 1.16.0. Departures: completions without any reward are left out of the groups' statistics, as
+in TRL.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -44,14 +48,22 @@ class CreditGRPOTrainer(GRPOTrainer):
     credit          the method's name, or FILE.py:NAME
     credit_params   its parameters, those of TRL's conventions included
 
-    Raises UserError for a method that needs labels, values or other side tables: a trainer has none.
+    Raises UserError for a method that needs labels, values or other side tables: a trainer has none; and for settings
+    of advantages in `args` that the method does not read.
     """
 
     def __init__(
         self, *args: Any, credit: str = "gigpo", credit_params: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         self.credit_method = method_of(credit, credit_params or {}, "trl", "CreditGRPOTrainer")
+        given = inspect.signature(GRPOTrainer).bind_partial(*args, **kwargs).arguments
+        _check_settings(given.get("args"), credit, credit_params or {})
         super().__init__(*args, **kwargs)
+
+    def _generate(self, prompts: Any) -> Any:
+        generated = super()._generate(prompts)
+        self._masks = generated[2]  # the policy's tokens, before `mask_truncated_completions`; None: all are
+        return generated
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -64,7 +76,7 @@ class CreditGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
         examples, lengths, reward_A = self._scored  # _A: of all processes
-        own = _own_tokens(output, lengths)
+        own = _own_tokens(output, lengths, self._masks)
         first = self.accelerator.process_index * len(examples)
         mine = slice(first, first + len(examples))
         rows = self._rows(output, own, examples, reward_A[mine], first)
@@ -112,9 +124,11 @@ class CreditGRPOTrainer(GRPOTrainer):
         wanted = set(self.credit_method.reads if self.credit_method.declares_reads else TEXTS)
         if wanted.isdisjoint(TEXTS):
             return {}
-        if _only_compares(self.credit_method) and not any(_turn_extras(example) for example in examples):
+        # A group may be on several processes, so all of them compare the same: hashes, or texts.
+        has_extras = any(_turn_extras(example) for example in examples)
+        if _only_compares(self.credit_method) and not any(gather_object([has_extras])):
             return {"observation": _token_hashes(output, own, _special(self._tokenizer))}
-        ids_BT, length_B = output["completion_ids"].tolist(), _lengths(output)
+        ids_BT, length_B = output["completion_ids"].tolist(), self._scored[1]
         prompts = [
             ids[mask].tolist() for ids, mask in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
         ]
@@ -156,20 +170,34 @@ class CreditGRPOTrainer(GRPOTrainer):
                 log[place - rollouts] = float(mean)
 
 
-def _own_tokens(output: Mapping[str, Any], lengths: list[int]) -> Spans:
-    """The turns. A rollout that `mask_truncated_completions` takes out of the loss counts as one turn in its group."""
+def _check_settings(args: Any, credit: str, params: Mapping[str, Any]) -> None:
+    """Raise UserError where `args` asks for a scale of advantages that the method would not have."""
+    scale, aggregation = (getattr(args, name, None) for name in ("scale_rewards", "multi_objective_aggregation"))
+    if aggregation not in (None, "sum_then_normalize"):
+        raise UserError(
+            f"CreditGRPOTrainer: {credit} reads the weighted sum of the rewards, so multi_objective_aggregation="
+            f"{aggregation!r} would have no effect; leave it out"
+        )
+    if scale not in (None, "group") and not (scale == "none" and params.get("norm") == "mean"):
+        raise UserError(
+            f"CreditGRPOTrainer: scale_rewards={scale!r} would have no effect on {credit}, which scales by its own "
+            "parameters; leave it out, or for 'none' also give credit_params={'norm': 'mean'}"
+        )
+
+
+def _own_tokens(output: Mapping[str, Any], lengths: list[int], masks: Any = None) -> Spans:
+    """The turns. A rollout that `mask_truncated_completions` takes out of the loss keeps its turns, by `masks`.
+
+    A rollout without any token of the policy counts as one turn.
+    """
     mask_BT = output["completion_mask"].bool()
     if "tool_mask" in output:
         mask_BT = mask_BT & output["tool_mask"].bool()
     mask_BT = mask_BT.cpu().numpy().copy()
     for row in np.flatnonzero(~mask_BT.any(axis=1)):
-        mask_BT[row, : max(lengths[row], 1)] = True
+        known = masks is not None and any(masks[row])
+        mask_BT[row, : max(lengths[row], 1)] = masks[row] if known else True
     return spans(mask_BT)
-
-
-def _lengths(output: Mapping[str, Any]) -> list[int]:
-    """The number of tokens of each completion, the environment's included."""
-    return [max(int(number), 1) for number in output["completion_mask"].sum(dim=1)]
 
 
 def _only_compares(method: Method) -> bool:
@@ -217,7 +245,19 @@ def _add(turns: list[dict[str, Any]], extras: Any, rollout: int) -> None:
             f"CreditGRPOTrainer: rollout {rollout} has {len(turns)} turns by its env_mask, and {count} in the field "
             "'turns'; give a dict for each run of the policy's tokens, and tokens of the environment between two turns"
         )
-    for turn, more in zip(turns, extras, strict=True):
+    for number, (turn, more) in enumerate(zip(turns, extras, strict=True)):
+        if not isinstance(more, Mapping) or not _is_finite(more.get("reward", 0.0)):
+            raise UserError(
+                f"CreditGRPOTrainer: rollout {rollout}, turn {number} of the field 'turns' is {str(more)[:60]}; give a "
+                "dict, with a finite reward or without one"
+            )
         reward = turn["reward"] + float(more.get("reward", 0.0))
         turn.update({key: value for key, value in more.items() if key not in ("group_id", "rollout_id", "turn")})
         turn["reward"] = reward
+
+
+def _is_finite(reward: Any) -> bool:
+    try:
+        return math.isfinite(float(reward))
+    except (TypeError, ValueError):
+        return False

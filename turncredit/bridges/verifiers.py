@@ -42,7 +42,7 @@ def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: 
 
 def assign(episodes: Sequence[Any], method: Method) -> None:
     """`assign_advantages` with a method that has been looked up; nothing happens where there are no episodes."""
-    report = Report(strict=True)
+    report = Report(exact=True)
     all_rollouts: list[Rollout] = []
     for episode in episodes:
         # Log-probabilities are rounded unless one asks.

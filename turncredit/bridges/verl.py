@@ -15,7 +15,8 @@ which sequences belong to one rollout; a trainer of one's own says it around the
         data = compute_advantage_for_multi_trajectories(data, ...)
 
 Conventions are verl's (`preset="verl"`) unless `algorithm.turncredit.preset` says otherwise; `flat_grpo` is then verl's
-GRPO. A sequence without a sampled token is left out of its group. Tested with verl 0.9.1.
+GRPO. A sequence without a sampled token is left out of its group, and so is one that `rollout_correction` rejects;
+its modes that reject single tokens are refused, since they would cut turns in two. Tested with verl 0.9.1.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import register_adv_est
 
 from turncredit.bridges.spans import method_of, spans
@@ -100,21 +102,16 @@ def advantages(
     config                               verl's `algorithm`, with `turncredit` in it
 
     A sequence that repeats another (`_copies`) counts once and gets the same advantages. Raises UserError for a method
-    that reads what it is not given, for a column of `rows` that neither the method reads nor a table of turns has, and
-    for two different sequences that are the same turn of a rollout.
+    that reads what it is not given, for a column of `rows` that neither the method reads nor a table of turns has,
+    for two different sequences that are the same turn of a rollout, and for settings of `_check_algorithm`.
     """
     del others
-    settings = dict((config or {}).get("turncredit") or {})
-    for key in settings:
-        if key not in SETTINGS:
-            raise UserError(
-                f"algorithm.turncredit.{key}: no such setting{nearest(key, SETTINGS)}; "
-                f"choose one of {', '.join(SETTINGS)}"
-            )
+    settings = _settings(config or {})
     about = dict(_rows.get() or {})
     where = "algorithm.turncredit.method"
     name, params = str(settings.get("method", "flat_grpo")), dict(settings.get("params") or {})
     method = method_of(name, params, settings.get("preset", "verl"), where, list(about))
+    _check_algorithm(config or {}, method, params)
     known = {"rollout_id", "turn", "reward", FINAL, *method.reads, *tables.schema("turns").names}
     for column in about:
         if column not in known and method.declares_reads:
@@ -132,6 +129,39 @@ def advantages(
     )
     advantage_BL = advantage_BL.to(device=token_level_rewards.device, dtype=torch.float32)
     return advantage_BL, advantage_BL
+
+
+def _settings(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """`algorithm.turncredit` as dicts and lists. Raises UserError for what is no such settings."""
+    given = algorithm.get("turncredit")
+    settings = OmegaConf.to_container(given, resolve=True) if OmegaConf.is_config(given) else given or {}
+    if not isinstance(settings, Mapping):
+        raise UserError(f"algorithm.turncredit={settings}: not settings; write algorithm.turncredit.method={settings}")
+    for key in settings:
+        if key not in SETTINGS:
+            raise UserError(
+                f"algorithm.turncredit.{key}: no such setting{nearest(key, SETTINGS)}; "
+                f"choose one of {', '.join(SETTINGS)}"
+            )
+    return dict(settings)
+
+
+def _check_algorithm(algorithm: Mapping[str, Any], method: Method, params: Mapping[str, Any]) -> None:
+    """Raise UserError for settings of verl's own that would have no effect, or that cut turns into pieces."""
+    scales = any("norm" in part.settable() for part in method.parts)
+    if not algorithm.get("norm_adv_by_std_in_grpo", True) and scales and "norm" not in params:
+        raise UserError(
+            f"algorithm.norm_adv_by_std_in_grpo=false would have no effect on {method.name}; set "
+            "algorithm.turncredit.params.norm to mean, or to mean_std"
+        )
+    correction = algorithm.get("rollout_correction") or {}
+    rejects = [mode.strip() for mode in str(correction.get("rollout_rs") or "").split(",")]
+    token = next((mode for mode in rejects if mode.startswith("token")), None)
+    if token and not correction.get("bypass_mode"):
+        raise UserError(
+            f"algorithm.rollout_correction.rollout_rs: {token} takes single tokens out of the mask, by which turns "
+            "are told, so that one turn would count as several; choose a mode of sequences (seq_mean_k1), or rollout_is"
+        )
 
 
 def _copies(

@@ -49,7 +49,8 @@ def turn_value_calibrated(
         return {"value": unknown_N, "value_calibrated": unknown_N, **flat_grpo(turns)}
     if best is None:
         best = max(float(turns.return_R.max()), float(value_N.max()), 1.0)
-    outside = np.flatnonzero((turns.return_R < -SAME_RETURN * best) | (turns.return_R > best))
+    rounding = SAME_RETURN * best  # of rewards that were added up: .1 + .2 is above .3
+    outside = np.flatnonzero((turns.return_R < -rounding) | (turns.return_R > best + rounding))
     if len(outside):
         raise UserError(
             f"{turns.where}: {turns.rollout_name(int(outside[0]))} has a return of {turns.return_R[outside[0]]:g}; "

@@ -59,9 +59,10 @@ class Rollout:
 
 @dataclass
 class Report:
-    """What was read and what was not. With `strict`, the first skip or flaw is an error."""
+    """What was read and what was not. With `strict` (the option), or `exact`, the first skip or flaw is an error."""
 
     strict: bool = False
+    exact: bool = False
     files: int = 0
     records: int = 0
     rollouts: int = 0
@@ -91,7 +92,7 @@ class Report:
     fields: dict[str, None] = field(default_factory=dict)
 
     def skip(self, where: str, reason: str, detail: str = "", *, unattributed: bool = False) -> None:
-        """Count a record that is not imported. Raises UserError with `strict`.
+        """Count a record that is not imported. Raises UserError with `strict` or `exact`.
 
         unattributed   it may be part of a rollout, and does not tell of which
         """
@@ -99,12 +100,13 @@ class Report:
         self.unattributed_skips += unattributed
 
     def flaw(self, where: str, reason: str, detail: str = "") -> None:
-        """Count something wrong in a rollout that is imported. Raises UserError with `strict`."""
+        """Count something wrong in a rollout that is imported. Raises UserError with `strict` or `exact`."""
         self._count(self.flaws, where, reason, detail, "the rollout is imported as it is")
 
     def _count(self, counts: dict[str, tuple[int, str]], where: str, reason: str, detail: str, otherwise: str) -> None:
-        if self.strict:
-            raise UserError(f"{where}: {reason}{f' ({detail})' if detail else ''}; without --strict {otherwise}")
+        if self.strict or self.exact:
+            leave_out = f"; without --strict {otherwise}" if self.strict else ""
+            raise UserError(f"{where}: {reason}{f' ({detail})' if detail else ''}{leave_out}")
         count, first = counts.get(reason, (0, f"{where}{f': {detail}' if detail else ''}"))
         counts[reason] = (count + 1, first)
 

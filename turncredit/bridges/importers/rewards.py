@@ -114,7 +114,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             ) from None
         yield from ((f"{path}:{number + 2}", _stripped(row)) for number, row in enumerate(table.to_pylist()))
         return
-    report = Report(strict=True)
+    report = Report(exact=True)
     yield from records(path, report)
 
 
