@@ -455,6 +455,14 @@ def test_wrong_results_folders_are_named(tmp_path):
         sql.answer("SELECT 1 FROM evals", tmp_path)
 
 
+@pytest.mark.parametrize("text", ["null", "[1]", "3"])
+def test_a_config_json_that_is_no_mapping_is_named(text, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config.json: not a configuration, but a .*; delete it and run again"):
+        sql.answer("SELECT * FROM runs", tmp_path)
+
+
 def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
     query = "SELECT method, count(*) AS n FROM evals GROUP BY method ORDER BY method"
     expected = rows(query, finished)
