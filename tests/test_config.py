@@ -84,6 +84,21 @@ def test_purposes_have_generators_of_their_own():
     assert draws[0] != draws[2]
 
 
+def test_null_on_the_command_line_is_null_also_inside_a_block():
+    entries = ["policy={revision: null}", "tracking={uri: null}", "env={timeout: null}", "judge={thinking: null}"]
+    read = config.load([], entries)
+    assert (read.policy.revision, read.tracking.uri, read.env.timeout, read.judge.thinking) == (None,) * 4
+
+
+def test_settings_of_a_chat_template_keep_their_types_on_the_command_line():
+    settings = "{enable_thinking: false, budget: 3, share: 0.5, effort: high, limit: inf}"
+    read = config.load([], [f"policy={{source: org/model, chat_template: {settings}}}"]).policy.chat_template
+    assert read["enable_thinking"] is False  # a template takes the text for true
+    assert read == {"enable_thinking": False, "budget": 3, "share": 0.5, "effort": "high", "limit": "inf"}
+    judge = config.load([], ["judge={kind: llm, chat_template: {low_effort: true}}"]).judge
+    assert judge.chat_template == {"low_effort": True}
+
+
 def test_a_mistake_is_said_to_be_in_the_last_file_that_sets_the_key(tmp_path):
     for name, text in (("a.yaml", "rounds: 3"), ("b.yaml", "update: {lr: -1}"), ("c.yaml", "seeds: [0]")):
         (tmp_path / name).write_text(text)

@@ -299,6 +299,7 @@ FILES = {
     "no text": (b"\xff\xfe\x00", "not a UTF-8 text file"),
     "a date that there is not": (b"a: 2026-99-99\n", "not valid YAML"),
     "itself": (b"a: &a [*a]\n", "not valid YAML: Circular reference"),
+    "a date as a key": (b"2026-01-01: 1\n", "not valid YAML: keys must be"),
     "code": (b"a: !!python/object/apply:os.getcwd []\n", "line 1: not valid YAML"),
     "depth": (b"a: " + b"[" * 5000, "nested too deeply"),
 }

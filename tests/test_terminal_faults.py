@@ -38,6 +38,21 @@ def test_a_full_disk_is_one_line():
     assert "Traceback" not in made.stderr
 
 
+def test_a_path_that_no_disk_holds_is_one_line(tmp_path):
+    words = ["credit", "--method", "gigpo", "--turns", "a.parquet", "--out", f"{'x' * 300}.parquet"]
+    made = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 2
+    assert made.stderr.endswith("File name too long; give a shorter path\n")
+    assert made.stderr.count("\n") == 1
+
+
+def test_output_that_is_closed_from_the_start_is_no_error(finished):
+    words = ["sql", "select 1 from runs", "--results", str(finished), "--all"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh"]
+    made = subprocess.run([*closed, *COMMAND, *words], stderr=subprocess.PIPE, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -269,6 +269,13 @@ def test_a_column_that_must_be_one_value_names_those_that_are_there():
         only_value(rows.slice(0, 0), "temperature", "turns.parquet", "branching")
 
 
+def test_a_row_of_no_turn_is_never_another_rollouts_turn() -> None:
+    two = table({"a": [[0, 1], [0, 0]]})
+    labels = {**changed(side(two, score=range(4)), "turn", 1, -1), "rollout_id": ["a0", "a1", "a1", "a1"]}
+    with pytest.raises(UserError, match=r"labels: turn numbers must run .* found turn -1"):
+        Turns(two, {"labels": labels}).side["labels"].numbers("score", "test")
+
+
 def test_a_partial_side_table_says_which_turns_have_a_row() -> None:
     labels = rows(side(SMALL, score=range(6), role=["x", None, "y", "x", "y", "x"]), [4, 1, 0])
     partial = SideTable(Turns(SMALL), labels, "labels", partial=True)

@@ -34,6 +34,7 @@ UNUSABLE = {
     errno.ENOSPC: "free some space, or write to another disk",
     errno.EDQUOT: "free some space, or write to another disk",
     errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
+    errno.ENAMETOOLONG: "give a shorter path",
     errno.EROFS: "give a path on a disk that can be written",
     errno.EACCES: "give a path that you may use, or change its permissions",
     errno.EPERM: "give a path that you may use, or change its permissions",

@@ -85,6 +85,9 @@ def test_only_turns_that_both_have_are_compared() -> None:
         (labelled("D"), labelled("-"), "gold labels: 1 turns have no role"),
         (pa.concat_tables([labelled("D"), labelled("E")]), GOLD, "turn 0 occurs more than once"),
         (labelled("D"), GOLD.set_column(4, "success", pa.array(["yes"] * 8)), "must be true or false, not string"),
+        (labelled("D"), labelled("D").set_column(2, "turn", pa.nulls(1, pa.int64())), "'turn' has nulls"),
+        (labelled("D"), labelled("D").set_column(2, "turn", pa.array([0.5])), "'turn' must hold whole numbers"),
+        (labelled("D"), labelled("D").set_column(2, "turn", pa.array(["first"])), "'turn' must hold whole numbers"),
     ],
 )
 def test_what_cannot_be_compared_is_one_clear_line(labels: pa.Table, gold: pa.Table, message: str) -> None:
@@ -129,3 +132,8 @@ def test_the_rule_judge_agrees_with_the_hand_labels_as_reported() -> None:
     found = compare(label_turns(gold, JudgeConfig()), gold)
     assert (found.turns, found.disagreements.num_rows) == (357, 4)
     assert found.kappa == pytest.approx(0.9845, abs=5e-4)
+
+
+def test_a_table_that_says_who_succeeded_needs_the_keys_of_rollouts() -> None:
+    with pytest.raises(UserError, match="the table with 'success': the column 'group_id' is missing"):
+        compare(GOLD, GOLD, pa.table({"success": [True]}))

@@ -258,6 +258,20 @@ def test_answers_are_asked_for_under_a_schema_and_without_one_where_the_server_h
     assert len(server.requests) == 4
 
 
+def test_a_question_that_the_server_refuses_in_any_form_ends_the_schema_of_no_other(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        too_long = reviewed(body) == 2
+        handler.error(400, "longer than the context") if too_long else handler.say(answer())
+
+    server.behave = behave
+    labels = label_turns(turns_table(1, 6), llm(concurrency=1, max_missing=0.5), cache=tmp_path)
+    assert roles(labels) == ["E", "E", None, "E", "E", "E"]
+    assert labels.column("reason").to_pylist()[2] == "HTTP 400: longer than the context"
+    assert sum("response_format" not in body for body in server.requests) == 1
+
+
 @pytest.mark.parametrize(("thinking", "sent"), [(True, True), (False, False), (None, None)])
 def test_thinking_is_switched_by_the_chat_template(
     server: ChatServer, llm: Llm, tmp_path: Path, thinking: bool | None, sent: bool | None
@@ -482,6 +496,18 @@ def test_answers_without_a_label_are_asked_for_again_where_too_many_are_kept(
     assert len(server.requests) == kept + 6
     assert roles(label_turns(turns_table(), llm(), cache=tmp_path)) == ["E"] * 6
     assert len(server.requests) == kept + 6, "the later answers are the ones that are kept"
+
+
+def test_an_answer_without_a_label_counts_for_each_turn_that_would_have_it(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    names = [f"copy{n}" for n in range(4) for _ in range(3)]
+    table = pa.concat_tables([turns_table(1, 3)] * 4).set_column(1, "rollout_id", pa.array(names))
+    server.behave = lambda handler, _, body: handler.say("" if reviewed(body) == 0 else answer())
+    with pytest.raises(UserError, match="more than max_missing allows"):  # 4 of 12 labels, by one answer
+        label_turns(table, llm(max_missing=0.3), cache=tmp_path)
+    server.behave = lambda handler, *_: handler.say(answer())
+    assert roles(label_turns(table, llm(max_missing=0.3), cache=tmp_path)) == ["E"] * 12
 
 
 def test_few_answers_without_a_label_are_not_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:

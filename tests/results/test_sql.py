@@ -411,6 +411,8 @@ def test_continuations_are_paid_by_the_runs_that_learn_from_them_and_elsewhere_b
         ("SELECT * FROM turn", "no view 'turn' (did you mean 'turns'?)"),
         ("SELECT succes FROM evals", "succes"),
         ("SELEC 1", "Parser Error"),
+        ("-- nothing", "the query is empty"),
+        ("SELECT 1; SELECT 2", "2 statements, of which only the last is answered"),
     ],
 )
 def test_a_wrong_query_is_one_line(query, said, finished):
@@ -453,6 +455,14 @@ def test_wrong_results_folders_are_named(tmp_path):
         sql.answer("SELECT 1 FROM evals", tmp_path)
 
 
+@pytest.mark.parametrize("text", ["null", "[1]", "3"])
+def test_a_config_json_that_is_no_mapping_is_named(text, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config.json: not a configuration, but a .*; delete it and run again"):
+        sql.answer("SELECT * FROM runs", tmp_path)
+
+
 def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
     query = "SELECT method, count(*) AS n FROM evals GROUP BY method ORDER BY method"
     expected = rows(query, finished)
@@ -466,6 +476,21 @@ def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == expected
     with pytest.raises(UserError, match=r"Parquet \(\.parquet\) or CSV \(\.csv\)"):
         sql.run(query, results=finished, format="table", out=tmp_path / "a.txt")
+
+
+def test_sums_of_whole_numbers_and_decimals_are_numbers_in_json(finished, capsys):
+    query = "SELECT sum(turns) AS s, 1.5::DECIMAL(4, 2) AS d, [sum(turns)] AS l FROM evals"
+    sql.run(query, results=finished, format="json", out=None)
+    (row,) = json.loads(capsys.readouterr().out)
+    (turns,) = rows("SELECT sum(turns)::BIGINT AS s FROM evals", finished)
+    assert row == {"s": turns["s"], "d": 1.5, "l": [turns["s"]]}
+
+
+def test_a_column_that_parquet_cannot_hold_is_one_line(finished, tmp_path):
+    out = tmp_path / "a.parquet"
+    with pytest.raises(UserError, match="Parquet has no type for month_day_nano_interval; cast that column"):
+        sql.run("SELECT INTERVAL 1 DAY AS i FROM runs", results=finished, format="table", out=out)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -512,6 +537,11 @@ def test_the_macro_gives_the_wilson_interval_of_the_report(counts):
 
 def test_the_macro_is_null_without_a_trial(finished):
     assert rows("SELECT wilson(0, 0) AS w FROM runs LIMIT 1", finished) == [{"w": None}]
+
+
+@pytest.mark.parametrize("source", ['"success"', "runs, success", "runs SEMI JOIN (success) USING (method)"])
+def test_success_is_found_however_a_query_names_it(source, finished):
+    assert rows(f"SELECT count(*) > 0 AS there FROM {source}", finished) == [{"there": True}]
 
 
 def test_success_has_one_row_for_each_policy_and_mode(finished):

@@ -221,6 +221,15 @@ def test_credit_that_lacks_a_turn_or_has_one_twice_is_one_line(tmp_path, capsys,
     assert "\n" not in str(caught.value)
 
 
+def test_an_experiment_without_a_round_is_told_from_none(finished, tmp_path, capsys):
+    (tmp_path / "synthetic").mkdir()
+    with pytest.raises(UserError, match="there is no experiment in"):
+        shown(capsys, "flat_grpo/seed0/round01", results=tmp_path / "nowhere")
+    shutil.copy(finished / "config.json", tmp_path / "synthetic")
+    with pytest.raises(UserError, match=r"no experiment in .* has a round yet"):
+        shown(capsys, "flat_grpo/seed0/round01", results=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("what", "rollout", "turn", "said"),
     [

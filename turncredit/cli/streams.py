@@ -27,7 +27,11 @@ PLAIN = {
 
 
 def degrade() -> None:
-    """Let both output streams of this process replace what their encoding lacks, where they would raise an error."""
+    """Let both output streams of this process replace what their encoding lacks, where they would raise an error.
+
+    A stream that was closed before the process began (`>&-`) is None in Python; what is printed there is dropped.
+    """
+    sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not codecs.lookup(stream.encoding).name.startswith("utf"):

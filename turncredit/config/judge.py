@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from turncredit.data.strict_model import Closed
+from turncredit.data.strict_model import Closed, TemplateSetting
 
 #: What a judge is asked for: TRIAGE's role, its comparator (a scalar progress), or HAS's score of a turn; of a whole
 #: failed rollout the step that decided it (Who&When).
@@ -41,7 +41,7 @@ class JudgeConfig(Closed):
     thinking: bool | None = Field(
         True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
     )
-    chat_template: dict[str, bool | int | float | str] = Field(
+    chat_template: dict[str, TemplateSetting] = Field(
         default_factory=dict,
         exclude_if=lambda settings: not settings,
         description="further settings of the model's chat template, such as reasoning_effort",

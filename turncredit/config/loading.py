@@ -31,8 +31,9 @@ def from_mapping(
     """An `Experiment` from plain data. Raises UserError, one line, for the first mistake.
 
     The line begins with `where`, or, for `data` merged from `sources` (name -> keys), with the last that sets the key,
-    if the mistake is one key's.
+    if the mistake is one key's. The text `null` is null: Snakemake's --config reads every value inside a block as text.
     """
+    data = {key: _without_null_texts(value) for key, value in data.items()}
     _check_numbers(data, where)
     try:
         experiment = Experiment.model_validate(dict(data))
@@ -58,6 +59,15 @@ def from_mapping(
         setting = [name for name, keys in (sources or {}).items() if path and _sets(keys, path)]
         raise UserError(_one_line(error, Experiment, setting[-1] if setting else where)) from None
     return experiment
+
+
+def _without_null_texts(value: Any) -> Any:
+    """`value` with None in place of every text `null` inside it."""
+    if isinstance(value, Mapping):
+        return {key: _without_null_texts(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_null_texts(part) for part in value]
+    return None if value == "null" else value
 
 
 def _sets(keys: Any, path: Iterable[str | int]) -> bool:

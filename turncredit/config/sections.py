@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from turncredit.data import plugins
 from turncredit.data.plugins import own_file
-from turncredit.data.strict_model import Closed
+from turncredit.data.strict_model import Closed, TemplateSetting
 from turncredit.errors import nearest
 
 #: A seed. Generators take any; tables and tools that read them hold at most this.
@@ -192,8 +192,6 @@ class ScratchConfig(Closed):
 
 
 Dtype = Literal["float32", "bfloat16"]
-#: A setting that a chat template takes.
-TemplateSetting = bool | int | float | str
 #: What a caller of a chat template gives it, which no setting may be called.
 _GIVEN = frozenset({"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents"})
 _GIVEN_TO_TEMPLATES = _GIVEN | {"messages", "return_dict", "tokenize", "tools"}

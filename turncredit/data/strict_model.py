@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import json
+import math
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 
 
 class Closed(BaseModel):
@@ -27,3 +29,19 @@ class Closed(BaseModel):
 
 def _takes_booleans(annotation: Any) -> bool:
     return annotation in (bool, Any) or any(_takes_booleans(part) for part in get_args(annotation))
+
+
+def _value_of(text: Any) -> Any:
+    """What a text spells: true, false or a number; any other text, and any other value, as it is."""
+    if not isinstance(text, str):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) and math.isfinite(value) else text
+
+
+#: A setting of a model's chat template. Snakemake's --config reads every value inside a block as text, and a template
+#: would take the text `false` for true.
+TemplateSetting = Annotated[bool | int | float | str, BeforeValidator(_value_of)]

@@ -111,7 +111,7 @@ class Turns:
             self._require(name, "every method")
         group_N, self._group_ids = factorise_runs(self._ids("group_id"))
         rollout_N, self._rollout_ids = factorise_runs(self._ids("rollout_id"))
-        turn_N = self._whole_turns()
+        turn_N = _whole_turns(self.table, where)
         rank_R, group_R = self._place_rollouts(group_N, rollout_N)
         position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
         sorted_already = bool((np.diff(position_N) > 0).all())
@@ -332,13 +332,6 @@ class Turns:
     def _require(self, name: str, method: str) -> None:
         _require(self.table, self.where, name, method)
 
-    def _whole_turns(self) -> np.ndarray:
-        turn_N = to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
-        if turn_N.min() < 0 or turn_N.max() >= 2**31:
-            bad = turn_N.min() if turn_N.min() < 0 else turn_N.max()
-            raise UserError(f"{self.where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {bad}")
-        return turn_N
-
     def _place_rollouts(self, group_N: np.ndarray, rollout_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The sorted position of each rollout number, and the group at each position."""
         group_of = np.zeros(len(self._rollout_ids), dtype=np.int64)
@@ -372,6 +365,15 @@ class Turns:
                 f"{self.where}: {self.rollout_name(int(self.rollout_N[row]))} has no turn {expected_N[row]} "
                 f"(its next one is {self.turn_N[row]}); turns must run 0, 1, 2, ... without gaps"
             )
+
+
+def _whole_turns(table: pa.Table, where: str) -> np.ndarray:
+    """The turn of each row. Raises UserError for one that no rollout has."""
+    turn_N = to_numpy(cast(table.column("turn"), pa.int64(), where, "turn"))
+    bad = np.flatnonzero((turn_N < 0) | (turn_N >= 2**31))
+    if len(bad):
+        raise UserError(f"{where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {turn_N[bad[0]]}")
+    return turn_N
 
 
 def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool = False) -> None:
@@ -481,7 +483,7 @@ class SideTable:
             codes, values = factorise(both)
             code_N = code_N * len(values) + codes[: turns.num_rows]
             code_M = code_M * len(values) + codes[turns.num_rows :]
-        there_turn = to_numpy(cast(mine.column("turn"), pa.int64(), self.name, "turn"))
+        there_turn = _whole_turns(mine, self.name)
         here_turn = to_numpy(turns.column("turn").cast(pa.int64()))
         width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
         wanted_N = (code_N * width + here_turn)[self.turns.order_N]

@@ -48,7 +48,8 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}:{line} not valid YAML: {error.problem or error.context}") from None
     except _DuplicateKey as error:
         raise UserError(f"{path}:{error}; remove one of the two") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: JSON, a date that there is not, an alias of itself
+    # ValueError: JSON, a date that there is not, an alias of itself; TypeError: a key that is a date or bytes
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UserError(f"{path}: not valid {kind}: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise UserError(f"{path}: not valid {kind}: nested too deeply") from None

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turncredit.data import tables
+from turncredit.data.columns import cast
 from turncredit.data.json_lines import json_table
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rubric import ROLES
@@ -143,15 +144,12 @@ def _disagreements(keys: list, left: dict, right: dict, outcomes: list[str]) -> 
 
 
 def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str, Any]]:
-    for name in (*tables.KEYS, "role"):
-        if name not in table.column_names:
-            hint = nearest(name, table.column_names)
-            raise UserError(f"{where}: the column '{name}' is missing{hint}")
+    keys = _keys(table, (*tables.KEYS,), where)
+    _require(table, "role", where)
     columns = ("role", "evidence", "reason", "goal", "action", "next_observation")
-    table = table.select([*tables.KEYS, *(name for name in columns if name in table.column_names)])
+    table = table.select([name for name in columns if name in table.column_names])
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for row in table.to_pylist():
-        key = (str(row["group_id"]), str(row["rollout_id"]), int(row["turn"]))
+    for key, row in zip(keys, table.to_pylist(), strict=True):
         if key in rows:
             raise UserError(f"{where}: group {key[0]!r}, rollout {key[1]!r}, turn {key[2]} occurs more than once")
         if row["role"] is not None and row["role"] not in ROLES:
@@ -160,15 +158,32 @@ def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str,
     return rows
 
 
+def _keys(table: pa.Table, names: tuple[str, ...], where: str) -> list[Any]:
+    """The values of these keys of each row: ids as text, turns as whole numbers. UserError for nulls and others."""
+    columns = []
+    for name in names:
+        _require(table, name, where)
+        if table.column(name).null_count:
+            raise UserError(f"{where}: the column '{name}' has nulls; each row needs its {name}")
+        kind = pa.int64() if name == "turn" else pa.string()
+        columns.append(cast(table.column(name), kind, where, name).to_pylist())
+    return list(zip(*columns, strict=True))
+
+
+def _require(table: pa.Table, name: str, where: str) -> None:
+    if name not in table.column_names:
+        raise UserError(f"{where}: the column '{name}' is missing{nearest(name, table.column_names)}")
+
+
 def _outcomes(table: pa.Table) -> dict[tuple[str, str], str]:
     if "success" not in table.column_names:
         return {}
     if not pa.types.is_boolean(table.schema.field("success").type):
         raise UserError(f"column 'success' must be true or false, not {table.schema.field('success').type}")
-    columns = [table.column(name).cast(pa.string()).to_pylist() for name in tables.KEYS[:2]]
+    keys = _keys(table, tables.KEYS[:2], "the table with 'success'")
     won = pc.fill_null(table.column("success"), False).to_pylist()
     # `success` may be given on the last turn only, or on each.
     outcome: dict[tuple[str, str], bool] = {}
-    for group, rollout, one in zip(*columns, won, strict=True):
+    for (group, rollout), one in zip(keys, won, strict=True):
         outcome[group, rollout] = outcome.get((group, rollout), False) or one
     return {key: "success" if one else "failure" for key, one in outcome.items()}

@@ -64,34 +64,40 @@ class _AskAgain(_NoAnswer):
         self.after = after
 
 
+class _NoSchema(Exception):
+    """A request with a schema is refused, perhaps because of the schema."""
+
+
 def ask_all(
     questions: Mapping[str, Question],
     config: JudgeConfig,
     ask: Ask,
     cache: Cache,
+    rows: Mapping[str, int],
     allowed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Reply]:
     """A reply for each key of `questions`, from the cache or from the server.
 
-    allowed    how many replies may give no label
+    rows       how many labels the reply to a key gives: turns with equal windows, or of one rollout, share a question
+    allowed    how many labels may be missing
     progress   called with the number of replies so far
     Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
 
-    An answer without a label is kept like any other. If more of them are kept than are `allowed`, all of them are asked
-    for again: the server may have been repaired, and the job would fail otherwise.
+    An answer without a label is kept like any other. If more labels are missing by those that are kept than are
+    `allowed`, all of them are asked for again: the server may have been repaired, and the job would fail otherwise.
     """
     cache.load(questions)
     replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
     useless = [key for key, reply in replies.items() if parse_label(reply, ask).reason is not None]
-    if len(useless) > allowed:
+    if sum(rows[key] for key in useless) > allowed:
         for key in useless:
             cache.forget(key)
             del replies[key]
     progress(len(replies))
     missing = {key: question for key, question in questions.items() if key not in replies}
     if missing:
-        asking = _Asking(missing, config, ask, cache, allowed, lambda done: progress(len(replies) + done))
+        asking = _Asking(missing, config, ask, cache, rows, allowed, lambda done: progress(len(replies) + done))
         replies |= asyncio.run(asking.all())
     return replies
 
@@ -105,15 +111,17 @@ class _Asking:
         config: JudgeConfig,
         ask: Ask,
         cache: Cache,
+        rows: Mapping[str, int],
         allowed: int,
         progress: Callable[[int], None],
     ) -> None:
         self.questions, self.config, self.ask, self.cache = questions, config, ask, cache
-        self.allowed, self.progress = allowed, progress
+        self.rows, self.allowed, self.progress = rows, allowed, progress
         # Each job has an order of its own, so that jobs with the same questions rarely ask the same one at once.
         self.queue = random.Random().sample(list(questions), len(questions))
         self.replies: dict[str, Reply] = {}
-        self.failed = 0
+        self.failed = 0  # replies without a label
+        self.missing = 0  # labels that they would have given
         self.committing: asyncio.Task[None] | None = None
         self.url = f"{config.base_url.rstrip('/')}/chat/completions"
         self.proxy = _proxy(config.base_url)
@@ -146,7 +154,7 @@ class _Asking:
                 elif len(self.cache.uncommitted) > self.config.in_flight:
                     await self.committing
             self.progress(len(self.replies))
-            self._count_failure(reply)
+            self._count_failure(key, reply)
 
     async def _commit(self) -> None:
         while self.cache.uncommitted:
@@ -171,6 +179,16 @@ class _Asking:
 
     async def _ask_once(self, question: Question) -> Answer:
         with_schema = self.structured
+        try:
+            return await self._request(question, with_schema)
+        except _NoSchema:
+            # If the server answers without a schema, it does not support them: answers are then parsed leniently. If it
+            # refuses again, it is this question that it refuses.
+            answer = await self._request(question, False)
+            self.structured = False
+            return answer
+
+    async def _request(self, question: Question, with_schema: bool) -> Answer:
         started = time.perf_counter()
         try:
             body = self._body(question, with_schema)
@@ -181,8 +199,7 @@ class _Asking:
         except (aiohttp.ClientError, OSError) as error:
             raise _AskAgain(f"connection lost: {str(error) or type(error).__name__}") from None
         if response.status in (400, 415, 422) and with_schema and self.config.structured == "auto":
-            self.structured = False  # the server does not support it; from now on answers are parsed leniently
-            return await self._ask_once(question)
+            raise _NoSchema
         if response.status >= 400:
             raise self._status_error(response, text)
         answer = _read_completion(text, time.perf_counter() - started)
@@ -228,10 +245,12 @@ class _Asking:
             )
         return _NoAnswer(f"HTTP {code}: {message}")
 
-    def _count_failure(self, reply: Reply) -> None:
+    def _count_failure(self, key: str, reply: Reply) -> None:
         reason = parse_label(reply, self.ask).reason
-        self.failed += reason is not None
-        if self.failed > self.allowed:
+        if reason is None:
+            return
+        self.failed, self.missing = self.failed + 1, self.missing + self.rows[key]
+        if self.missing > self.allowed:
             raise UserError(
                 f"the judge {self.config.model} at {self.config.base_url}: {self.failed} of {len(self.replies)} "
                 f"replies so far give no label, more than max_missing allows; the last reason: {reason}"

@@ -132,7 +132,7 @@ def _by_model(
     key_N, questions = _questions(rollouts, config, ask)
     allowed = math.floor(config.max_missing * len(key_N))
     with Cache(folder) as cache:
-        replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
+        replies: dict[str, Reply] = ask_all(questions, config, ask, cache, Counter(key_N), allowed, progress)
     labels: dict[str, Label] = {key: parse_label(reply, ask) for key, reply in replies.items()}
     label_N = [labels[key] for key in key_N]
     if ask == "decisive_step":

@@ -68,6 +68,8 @@ def read_config(folder: str | Path) -> Experiment:
         ) from None
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); delete it and run again") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: not a configuration, but a {type(data).__name__}; delete it and run again")
     return from_mapping(data, str(path))
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -87,12 +88,19 @@ def _ask(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[P
         sql_views.connect_to_files(files) if files else sql_views.connect(layouts, query, alike=alike, results=results)
     )
     with opened as connection:
-        for statement in connection.extract_statements(query):
+        statements = connection.extract_statements(query)
+        for statement in statements:
             if (kind := writes(statement)) is not None:
                 raise UserError(
                     f"sql: this command answers queries and changes nothing, so it runs no {kind}; "
                     "write an answer to a file with --out"
                 )
+        if not statements:
+            raise UserError("sql: the query is empty; write one, such as 'show tables'")
+        if len(statements) > 1:
+            raise UserError(
+                f"sql: {len(statements)} statements, of which only the last is answered; run them one by one"
+            )
         relation = connection.sql(query)
         table = pa.table({}) if relation is None else relation.to_arrow_table()
         return table.rename_columns(distinct(table.column_names))
@@ -194,7 +202,12 @@ def _together(query: str, answered: pa.Table, layouts: Sequence[Layout]) -> str 
 
 
 def _finite(value: Any) -> Any:
-    """The value for JSON, which has no NaN and no infinity: null stands for them, in lists and structs as well."""
+    """The value for JSON, which has no NaN and no infinity: null stands for them, in lists and structs as well.
+
+    DuckDB's sum of whole numbers is a decimal, which would be a text.
+    """
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -205,7 +218,11 @@ def _finite(value: Any) -> Any:
 def _write(table: pa.Table, out: Path) -> None:
     with new_file(out) as part:
         if out.suffix.lower() == ".parquet":
-            pq.write_table(table, part, compression="zstd")
+            try:
+                pq.write_table(table, part, compression="zstd")
+            except pa.ArrowNotImplementedError as error:  # an interval of time
+                kind = str(error).rpartition(": ")[2]
+                raise UserError(f"{out}: Parquet has no type for {kind}; cast that column, or write .csv") from None
         else:
             with part.open("w", encoding="utf-8", newline="") as handle:
                 write_csv(table, handle)

@@ -157,7 +157,10 @@ def _words(query: str) -> set[str]:
 
 def _asks_for_success(query: str) -> bool:
     """Whether a query names the view `success`, whose name is also that of a column."""
-    return bool(re.search(rf"\b(from|join|describe|summarize)\s+{SUCCESS}\b", query.lower()))
+    query = query.lower()
+    after_word = re.search(rf'\b(from|join|describe|summarize|table|pivot|unpivot)\b[\s("]*{SUCCESS}\b', query)
+    after_comma = re.search(rf'\bfrom\b[^;]*,[\s("]*{SUCCESS}\b', query)  # or of an ORDER BY, which costs little
+    return bool(after_word or after_comma)
 
 
 def connect_to_files(files: Sequence[Path]) -> duckdb.DuckDBPyConnection:

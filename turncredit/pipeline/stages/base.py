@@ -8,8 +8,8 @@ from pydantic import Field
 
 from turncredit import agents, envs
 from turncredit.config import ScratchConfig
-from turncredit.config.sections import TemplateSetting
 from turncredit.config.stages import Artifact, Stage
+from turncredit.data.strict_model import TemplateSetting
 from turncredit.pipeline.job import Inputs, Job, JobKeys, Slice
 from turncredit.pipeline.plan import Plan
 

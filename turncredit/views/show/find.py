@@ -51,7 +51,8 @@ def find(what: str, results: Path, make_layout: Callable[[Path], Layout] = Layou
         return of_round(*matches[0])
     names = [name for layout in layouts for name in _rounds(layout)]
     if not names:
-        raise UserError(f"{what}: neither a file nor a folder, and there is no experiment in {results}")
+        none = f"no experiment in {results} has a round yet" if layouts else f"there is no experiment in {results}"
+        raise UserError(f"{what}: neither a file nor a folder, and {none}")
     hint = nearest(what, names) or f"; there are {len(names)} rounds in {results}, such as flat_grpo/seed0/round01"
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 
