@@ -553,6 +553,18 @@ def test_a_cosine_that_is_missing_has_its_reason_and_what_measures_it(folder, wi
         assert [part in found.caption for part in words] == [part in said for part in words]
 
 
+def test_a_cosine_that_noise_has_put_beyond_1_is_given_in_words(folder):
+    results = collect(folder)
+    results.connection.execute(
+        "UPDATE gradients SET value = 1.5 WHERE measure = 'cosine_truth' AND method = 'turn_value'"
+    )
+    for found in nonempty(fidelity_grids.gradients(results, METHOD_NAMES)):
+        assert found.rows["turn_value"]["cosine_truth"] == "too few turns"
+        assert (
+            "It says 'too few turns' where noise has put the estimate beyond 1. That of A* needs more" in found.caption
+        )
+
+
 def test_a_space_follows_each_sentence_of_the_page(page):
     html = (page / "index.html").read_text(encoding="utf-8")
     shown = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)

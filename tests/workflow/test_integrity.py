@@ -392,3 +392,22 @@ def test_all_credit_pages_of_a_round_are_removed_with_their_index(tmp_path):
         page.touch()
     integrity.remove(root, [index])
     assert list(root.iterdir()) == []
+
+
+def test_an_experiment_whose_configuration_is_unusable_does_not_hide_what_is_found_in_others(results):
+    broken = results.parent / "broken"
+    broken.mkdir()
+    config = {"methods": ["mine"], "define": {"mine": {"credit": "gone.py:mine"}}}
+    (broken / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    said = ask("check", results.parent)
+    assert said.exit_code == 1
+    (line,) = [line for line in said.stdout.splitlines() if line.startswith("FAILS")]
+    assert "broken" in line
+    assert "gone.py: no such file" in line
+    assert said.stdout.splitlines()[-1].endswith("1 violated")
+    stale = ask("clean", "--stale", results.parent)
+    assert stale.exit_code == 0
+    assert f"left alone {broken}: " in stale.stdout
+    for command in (("check",), ("clean", "--stale")):
+        alone = ask(*command, broken)
+        assert (alone.exit_code, "gone.py: no such file" in str(alone.exception)) == (1, True)

@@ -102,6 +102,16 @@ def test_without_slurm_the_doctor_says_what_it_has_not_checked_and_all_that_is_m
     assert found[1].line.startswith("not checked: partitions")
 
 
+def test_where_sinfo_fails_the_doctor_says_what_it_said(monkeypatch, tmp_path):
+    for name in ("sbatch", "squeue", "scancel", "sinfo"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'sinfo: fatal: no configuration' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (found,) = preflight.slurm(Plan(tiny.experiment()), ("update",), preflight.Where(executor="slurm", asked=()))
+    assert found.fine is None
+    assert found.line.endswith("because sinfo fails (sinfo: fatal: no configuration): Slurm does not work here now")
+
+
 def test_every_mistake_is_said_at_once(monkeypatch):
     known = partitions.Partitions({"cpu": [partitions.Offer(0, 60, 1000, 4)]}, "cpu")
     monkeypatch.setattr(partitions, "listed", lambda: known)

@@ -138,9 +138,15 @@ def clean(
 
     if not stale:
         raise UserError("clean: add --stale, to list the artifacts that the configuration would not make")
-    count = 0
-    for folder in experiment_folders(results):
-        plan = plan_of(folder)
+    count, folders = 0, experiment_folders(results)
+    for folder in folders:
+        try:
+            plan = plan_of(folder)
+        except UserError as error:
+            if len(folders) == 1:
+                raise
+            print(f"left alone {folder}: {error}")
+            continue
         paths = integrity.unplanned_files(plan)
         if yes and paths:
             locks.refuse_while_running(plan.layout.root)

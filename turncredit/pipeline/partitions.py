@@ -144,8 +144,18 @@ def _amount(part: str, number: int) -> str:
 
 def printed(*command: str) -> list[str]:
     """The lines that a command prints; none if it is not there or fails."""
+    done = _ran(*command)
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done and not done.returncode else []
+
+
+def failure(*command: str) -> str:
+    """What a command that fails says, in one line; empty if it works or is not there."""
+    done = _ran(*command)
+    return " ".join(done.stderr.split()) or f"exit status {done.returncode}" if done and done.returncode else ""
+
+
+def _ran(*command: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=False)
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+        return None

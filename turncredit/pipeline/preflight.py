@@ -407,7 +407,10 @@ def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Findi
     mistakes = list(dict.fromkeys(_mistakes_for_slurm(where, known)))
     yield from (Finding(False, line) for line in mistakes)
     if not known.offers:
-        yield Finding(None, "not checked: partitions and what their nodes have, because sinfo lists none here")
+        # No refusal: the controller may only be restarting, and jobs wait for it.
+        said = partitions.failure("sinfo", "--noheader")
+        why = f"sinfo fails ({said}): Slurm does not work here now" if said else "sinfo lists none here"
+        yield Finding(None, f"not checked: partitions and what their nodes have, because {why}")
     elif not mistakes:
         yield Finding(True, f"partitions: {', '.join(sorted(known.offers))}")
 

@@ -134,28 +134,31 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             caption=(
                 "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
                 "sampled them: how much of one minibatch's gradient is signal, and its direction."
-                f"{_undefined_cosines(turns, here)}"
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
             closed=bool(grids),
         )
         for method in present(names, here):
             own = _WITH.get(method)
-            grid.rows[method] = {
-                name: "itself" if name == own else measure(turns, "gradients", method=method, measure=name)
-                for name in shown
-            }
+            grid.rows[method] = {name: "itself" if name == own else _gradient(turns, method, name) for name in shown}
+        grid.caption += _missing_cosines(turns, here, grid)
         grids.append(grid)
     return grids
 
 
-def _undefined_cosines(turns: Audited, here: pd.DataFrame) -> str:
+def _gradient(turns: Audited, method: str, name: str) -> Cell:
+    """A measure of a method's gradient; in words where noise has put the estimate of a cosine beyond 1."""
+    cell = measure(turns, "gradients", method=method, measure=name)
+    return TOO_FEW if cell is not None and name in COSINES and abs(cell.value) > 1 else cell
+
+
+def _missing_cosines(turns: Audited, here: pd.DataFrame, grid: Grid) -> str:
     """Why cosines are missing and what measures that with A*; empty where all are there."""
-    cosines = here[here["measure"].isin(COSINES)]
-    if cosines["value"].notna().all():
-        return ""
-    said = " A cosine is none where the signal of either gradient is not above 0."
-    if cosines.loc[cosines["measure"] == "cosine_truth", "value"].notna().all():
+    undefined = set(here.loc[here["measure"].isin(COSINES) & here["value"].isna(), "measure"])
+    noisy = {name for row in grid.rows.values() for name, cell in row.items() if cell == TOO_FEW}
+    said = " A cosine is none where the signal of either gradient is not above 0." if undefined else ""
+    said += f" It says '{TOO_FEW}' where noise has put the estimate beyond 1." if noisy else ""
+    if "cosine_truth" not in undefined | noisy:
         return said
     few = f"{said} That of A* needs more turns with ground truth: raise audit.branch.turns (config/audit.yaml: 500)."
     return f"{few} {resting_on([turns])}".rstrip()
