@@ -74,7 +74,7 @@ $(READY): requirements.lock pyproject.toml
 	fi
 	.ci/need-python "$(PYTHON)"
 	[ -x $(BIN)/python ] || "$(PYTHON)" -m venv .venv
-	echo "Installing into .venv (about 1 GB; takes minutes if not cached) ..."
+	echo "Installing into .venv (about 1.5 GB; takes minutes if not cached) ..."
 	$(PIP) --no-deps -r requirements.lock
 	.ci/install-torch $(BIN)/python $(TORCH)
 	$(PIP) --no-deps --no-build-isolation -e .

@@ -1,6 +1,6 @@
 """An example of your own method: flat GRPO plus a bonus for turns whose observation is new in the rollout.
 
-Run it beside flat GRPO:   snakemake --cores all --configfile config/novelty.yaml
+Run it beside flat GRPO:   turncredit run --configfile config/novelty.yaml
 Or on any table of turns:  turncredit credit --method examples/novelty.py --turns TURNS --out CREDITS
 """
 

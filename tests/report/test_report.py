@@ -661,11 +661,11 @@ def test_comparisons_are_worded_for_their_number():
     def said(families: dict[str, float], variants: dict[str, float]) -> str:
         return _comparisons("flat_grpo", both, Corrected(families, variants, {}))
 
-    assert "1 family of methods" in said({"a": 0.2}, {})
-    assert "none differs" in said({"a": 0.2}, {})
+    assert said({"a": 0.2}, {}) == "Compared with flat_grpo: none differs at the 5% level; do not rank them."
+    assert said({"a": 0.2, "b": 0.3}, {}).startswith("2 families of methods compared with flat_grpo (no references), ")
     size = "a +10.0 points [+5.0, +15.0]"
     assert f"{size} differs; the other is not" in said({"a": 0.04, "b": 0.5}, {})
-    assert said({"a": 0.04}, {}).endswith(f"level, {size} differs.")
+    assert said({"a": 0.04}, {}) == f"Compared with flat_grpo: at the 5% level, {size} differs."
     assert f"b +20.0 points [+10.0, +30.0], {size} differ." in said({"a": 0.04, "b": 0.03}, {})
     assert "1 variant, corrected among themselves: none differs" in said({"a": 0.04}, {"b": 0.9})
     assert said({}, {}) == ""

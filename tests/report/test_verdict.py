@@ -115,6 +115,14 @@ def test_what_has_begun_is_told_to_finish_its_seeds_before_others_are_added():
     assert said.next == "Next, the same command: it finishes the seeds that are configured."
 
 
+def test_where_methods_are_told_apart_the_next_one_is_suggested_by_a_setting():
+    for methods, more in ((FOUR["methods"], "turn_value"), ([*FOUR["methods"], "turn_value"], "gigpo")):
+        said = verdict(references(0.2, -0.05), apart=[], methods=methods, seeds=[0, 1])
+        assert said.state == "apart"
+        (setting,) = re.findall(r"--config '(.*)'", said.next)
+        assert yaml.safe_load(setting.partition("=")[2]) == [*methods, more]
+
+
 def test_what_lacks_a_reference_is_told_to_train_it_unless_there_is_no_distance():
     alone = {"methods": ["flat_grpo", "scpo"], "seeds": [0]}
     said = verdict(references(None, None), apart=[], **alone)

@@ -286,7 +286,11 @@ class DemosConfig(Closed):
 class SftConfig(Closed):
     """The supervised warm start."""
 
-    epochs: float = Field(1.5, ge=0, description="0: no warm start, the base model is the policy")
+    epochs: float = Field(
+        1.5,
+        ge=0,
+        description="passes over the demonstrations, in whole steps; 0: no warm start, the base model is the policy",
+    )
     successful_only: bool = Field(True, description="drop demonstrations that did not reach their goal")
     batch: int = Field(8, ge=1, description="contexts per step; a demonstration has one, or one a turn if rebuilt")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon learns from scratch in half the time")

@@ -284,10 +284,10 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corr
     if not adjusted.families or not any(name in differences for name in adjusted.all):
         return ""
     count, so_far = len(adjusted.families), _so_far(differences, adjusted.families, "families")
-    head = (
-        f"{count} famil{'ies' if count > 1 else 'y'} of methods compared with {baseline} (no references), each by "
-        f"one method{so_far}: {_clear(differences, adjusted.families)}"
-    )
+    head = f"Compared with {baseline}"
+    if count > 1:
+        head = f"{count} families of methods compared with {baseline} (no references), each by one method{so_far}"
+    head += f": {_clear(differences, adjusted.families)}"
     if not adjusted.variants:
         return head
     count, so_far = len(adjusted.variants), _so_far(differences, adjusted.variants, "variants")
@@ -310,11 +310,12 @@ def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     if most < intervals.FEWEST_SEEDS:
         return f"with {_few(most)} none is distinguishable from it; do not rank them."
     clear = _significant(differences, adjusted)
+    level = "at the 5% level" + (" after Holm's correction" if len(adjusted) > 1 else "")
     if not clear:
-        return "none differs at the 5% level after Holm's correction; do not rank them."
+        return f"none differs {level}; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)
     effects = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
     left = len(done) - len(clear)
     others = "others are" if left > 1 else "other is"
     rest = f"; the {others} not distinguishable from it" if left else ""
-    return f"after Holm's correction at the 5% level, {effects} differ{'s' if len(clear) == 1 else ''}{rest}."
+    return f"{level}, {effects} differ{'s' if len(clear) == 1 else ''}{rest}."

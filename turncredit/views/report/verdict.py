@@ -25,6 +25,8 @@ ANSWERS: dict[State, str] = {
 }
 #: A smaller difference of success is small whatever its p (fixed before the runs: benchmarks/methods/PREDICTIONS.md).
 RELEVANT = 0.02
+#: Methods of which the first that was not run is suggested.
+SUGGESTED = ("turn_value", "gigpo", "hcapo")
 #: Seeds from which on an interval over seeds is worth its name: Student's t with 1 degree of freedom spans 12.7 errors.
 FEW_SEEDS = 4
 
@@ -167,7 +169,11 @@ def _next(state: State, references: References, methods: Sequence[str], seeds: S
         return f"Next, the same command with more seeds: --config 'seeds={more}'"
     if state == "cannot":
         return "Next, change the experiment, not the methods: warm start, horizon, rounds (benchmarks/regime)."
-    return "Next, other methods: list them under 'methods' in a configuration; turncredit methods prints all."
+    other = next((name for name in SUGGESTED if name not in methods), SUGGESTED[0])
+    return (
+        f"Next, the same command with other methods, such as --config 'methods=[{', '.join([*methods, other])}]'; "
+        "turncredit methods prints all."
+    )
 
 
 def _unused(seeds: Sequence[int], count: int) -> list[int]:
