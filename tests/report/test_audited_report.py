@@ -86,11 +86,13 @@ def test_every_query_about_an_audit_gives_the_number_that_it_is_printed_under(fo
 def test_the_terminal_has_one_line_of_each_methods_agreement_with_ground_truth(summary):
     rows = grid(summary, "fidelity_sft-t4k4T1.0_01").rows
     line = module.agreement_line(summary)
-    names = re.findall(r"(\w+)(?: \((?:noise|reference)\))? [+-]\d", line.partition("A*: ")[2].partition(";")[0])
+    names = re.findall(
+        r"(\w+)(?: \((?:noise|reference)\))? [+-]\d", line.partition("A* (docs/audit.md): ")[2].partition(";")[0]
+    )
     assert set(names) == set(rows) - {fidelity_grids.CEILING}
     values = [rows[name]["rank_correlation"].value for name in names]
     assert values == sorted(values, reverse=True)
-    assert line.endswith(f"; noise ceiling {rows[fidelity_grids.CEILING]['rank_correlation'].text}.")
+    assert line.endswith(f"; at most {rows[fidelity_grids.CEILING]['rank_correlation'].text} (noise ceiling).")
     assert "oracle_progress (reference) " in line
     assert module.agreement_line(replace(summary, sections={**summary.sections, "fidelity": []})) == ""
 

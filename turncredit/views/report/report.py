@@ -290,8 +290,9 @@ def agreement_line(summary: Summary) -> str:
         if ranks:
             named = [f"{name}{_kind(name)} {_plain(cell)}" for name, cell in ranks[:NAMED]]
             more = [f"and {len(ranks) - NAMED} more methods"] if len(ranks) > NAMED else []
-            top = f"; noise ceiling {ceiling.text}" if ceiling is not None else ""
-            return f"{grid.title}, rank correlation with A*: {', '.join([*named, *more])}{top}."
+            top = f"; at most {ceiling.text} (noise ceiling)" if ceiling is not None else ""
+            what = "rank correlation with the true advantages A*"
+            return f"{grid.title}, {what} (docs/audit.md): {', '.join([*named, *more])}{top}."
     return ""
 
 
