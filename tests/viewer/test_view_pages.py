@@ -671,6 +671,7 @@ def test_two_methods_are_judged_on_the_turns_whose_true_advantage_was_measured(m
     assert [row.known for row in judged.turns] == sorted((row.known for row in judged.turns), reverse=True)
     text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
     assert f"A*: {judged.known}. gigpo is right on {right[0]}, scpo on {right[1]}." in text
+    assert "the report’s sign agreement, over many turns, needs more than one" in text
     rows = {(*book.ids_R[book.turns.rollout_N[n]], int(book.turns.turn_N[n])): n for n in range(len(true))}
     first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
     for table, turns in ((first, judged.turns), (second, found.turns)):
