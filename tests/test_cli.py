@@ -29,6 +29,12 @@ def test_help_names_every_command():
         assert line.split(".", maxsplit=1)[0][:30] in " ".join(out.split())
 
 
+def test_no_command_s_line_is_cut_at_80_columns():
+    lines = CliRunner().invoke(cli.app, ["--help"], terminal_width=80).output.partition("Commands:")[2].splitlines()
+    assert [line for line in nonempty(lines) if line.endswith("...")] == []
+    assert max(map(len, lines)) <= 80
+
+
 def test_help_imports_nothing_heavy():
     code = f"""
 import sys

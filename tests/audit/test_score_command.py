@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers import nonempty
 from tests.helpers import turncredit as run
 from turncredit.audit.score import card as module
+from turncredit.audit.score.blocks import Measured
 from turncredit.audit.score.card import SIZE, as_json, score, summarise
 from turncredit.audit.score.leaderboard import leaderboard
 from turncredit.audit.score.probes import traits
@@ -285,6 +287,27 @@ def test_the_leaderboard_lists_each_method_once_with_its_numbers_or_the_reason()
 
 
 @pytest.mark.slow
+def test_worlds_with_the_same_answer_about_going_on_share_a_sentence():
+    card = score(METHODS["flat_grpo"], worlds=("repair", "stop", "stop_paid"), rollouts=64)
+
+    def said(*paid):
+        repair, *others = card.worlds
+        pairs = zip(others, paid, strict=True)
+        worlds = [replace(one, going_on={SIZE: Measured(x, 0.0)}) for one, x in pairs]
+        lines = verdict(replace(card, worlds=(repair, *worlds)), summarise(card, card))
+        return [line.removeprefix("Going on is ") for line in lines if line.startswith("Going on")]
+
+    where = "where it changes nothing"
+    assert said(0.0, 0.0) == [f"hardly paid or charged {where}: 0.00 deviations in stop and stop_paid."]
+    assert said(0.01, -0.02) == [
+        f"hardly paid or charged {where}: +0.01 deviations in stop, -0.02 deviations in stop_paid."
+    ]
+    assert said(0.0, 1.0) == [
+        f"hardly paid or charged {where}: 0.00 deviations in stop.",
+        f"rewarded by itself {where}: +1.00 deviations in stop_paid.",
+    ]
+
+
 def test_the_command_imports_neither_torch_nor_snakemake_and_scores_a_function_of_ones_own(tmp_path):
     (tmp_path / "own.py").write_text(
         'def own(turns):\n    """The return."""\n    return turns.return_R[turns.rollout_N]\n'

@@ -158,6 +158,14 @@ def test_chats_have_the_messages_the_return_and_the_credit_of_each_turn(tmp_path
     assert second["messages"][-1] == {"role": "assistant", "content": "wait"}
 
 
+def test_a_file_is_named_once_after_a_group_that_its_rollouts_ids_have(tmp_path: Path) -> None:
+    table = pa.table({**WORLD, "rollout_id": [f"g/{rollout}" for rollout in WORLD["rollout_id"]]})
+    assert sorted(path.name for path in written(tmp_path, table, "atif").iterdir()) == [
+        "000000_g_a.json",
+        "000001_g_b.json",
+    ]
+
+
 @pytest.mark.parametrize("to", ["openai", "atif", "verifiers"])
 @pytest.mark.parametrize("shows", ["auto", "calls", "history", "messages"])
 def test_messages_of_an_export_have_nothing_that_the_import_added(to: str, shows: Any, tmp_path: Path) -> None:

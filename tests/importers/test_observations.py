@@ -390,7 +390,33 @@ def test_a_look_at_the_standard_input_names_it_as_it_was_given(monkeypatch: pyte
     monkeypatch.setattr("sys.stdin", text)
     shown = turncredit("import", "-", "--look").stdout.splitlines()
     assert shown[0] == "stdin"
-    assert "start from: turncredit import - --out turns.parquet" in shown
+    assert "start from: turncredit import - --map reward=FIELD --out turns.parquet" in shown
+    assert any(line.startswith("note: no reward, so no method can credit the rollout") for line in shown)
+
+
+def test_a_look_finds_a_final_score_and_the_number_of_a_sample(tmp_path: Path) -> None:
+    rows = [
+        {"task": "a", "sample": sample, "final_score": sample, "messages": files.messages(sample)} for sample in (0, 1)
+    ]
+    path = files.lines(tmp_path / "mine.jsonl", rows)
+    shown = turncredit("import", path, "--look").stdout
+    assert "--map group_id=task --map rollout_id=task,sample --map reward=final_score --out" in shown
+    assert "no reward" not in shown
+    texts = files.lines(tmp_path / "texts.jsonl", [{**row, "sample": {"text": "x"}} for row in rows])
+    assert "--map rollout_id" not in turncredit("import", texts, "--look").stdout
+
+
+def test_a_look_knows_of_a_file_of_rewards_and_of_a_reward_on_the_last_turn_alone(tmp_path: Path) -> None:
+    talk = files.lines(tmp_path / "talk.jsonl", [{"group_id": "g", "rollout_id": "r", "messages": files.messages(0)}])
+    rewards = files.lines(tmp_path / "rewards.jsonl", [{"rollout_id": "r", "reward": 1}])
+    shown = turncredit("import", talk, "--look", "--rewards", rewards).stdout
+    assert f"--rewards {rewards} --out" in shown
+    assert "reward=FIELD" not in shown
+    rows = [{"group_id": "g", "rollout_id": "r", "turn": turn, "action": "go"} for turn in range(5)]
+    late = files.lines(tmp_path / "late.jsonl", [*rows[:4], {**rows[4], "reward": 1.0}])
+    assert "reward=FIELD" not in turncredit("import", late, "--look").stdout
+    never = files.lines(tmp_path / "never.jsonl", rows)
+    assert "reward=FIELD" in turncredit("import", never, "--look").stdout
 
 
 def test_a_look_at_what_holds_no_rollouts_says_what_it_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tests.results import synthetic
 from turncredit.stats.intervals import Estimate
+from turncredit.views import terminal
 from turncredit.views.collect import collect
 from turncredit.views.report import summary as module
 from turncredit.views.report.ordering import Corrected
@@ -140,17 +141,19 @@ def summary(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_final_table_fits_80_columns_and_no_number_is_cut(summary):
+def test_the_final_table_fits_80_columns_and_no_number_and_no_name_is_cut(summary):
     screen = Console(width=80, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
-    screen.print(final_table(summary))
+    terminal.print_table(final_table(summary), screen)
     text = screen.export_text()
     assert max(map(len, text.splitlines())) <= 80
     final = summary.sections["final"][0].rows
     flat = final["flat_grpo"]["final"]
     low, high = flat.interval.split(" to ")
-    assert f"{flat.text} [{low}, {high}]" in text
+    assert f" {flat.text} " in text
+    assert f"[{low}, {high}]" in text  # below: the longest name leaves no room beside it
     gain = final["oracle_progress"]["minus_baseline"]
-    assert f"{gain.text} [{gain.interval.replace(' to ', ', ')}]" in text
+    assert f"[{gain.interval.replace(' to ', ', ')}]" in text
+    assert "has_turnrd_film_outcome_only" in text
     assert "unfinished" in text
     assert "…" not in text
 

@@ -591,7 +591,8 @@ def test_the_name_of_a_file_is_no_sql(tmp_path: Path) -> None:
 
 def test_the_numbers_of_several_reports_are_one_table(tmp_path):
     """A number has a path of its own: that of the files it is made from."""
-    number = {"table": "final", "row": "a", "column": "final", "value": 0.5, "unit": "share", "note": "", "sql": ""}
+    number = {"table": "final", "row": "a", "column": "final", "title": "Final success", "heading": "final success"}
+    number |= {"value": 0.5, "unit": "share", "note": "", "sql": ""}
     for name in ("one", "two"):
         (tmp_path / name / "report").mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")

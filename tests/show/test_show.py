@@ -257,6 +257,28 @@ def test_a_rollout_id_in_several_groups_must_be_written_with_its_group(tmp_path,
     assert "b/x" in shown(capsys, path, "b/x")
 
 
+def test_a_rollout_whose_id_has_its_group_is_named_once_and_found_by_its_second_part(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    ids = {"group_id": ["a", "a", "b"], "rollout_id": ["a/r0", "a/r1", "b/r0"], "turn": [0, 0, 0]}
+    pq.write_table(pa.table(ids), path)
+    for name in ("r1", "a/r1", "a/a/r1"):
+        assert shown(capsys, path, name).splitlines()[0] == "a/r1"
+    with pytest.raises(UserError, match="rollout 'r0' is in 2 groups"):
+        shown(capsys, path, "r0")
+
+
+def test_the_list_has_the_return_of_rollouts_without_success(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    turns = {"group_id": ["a"] * 3, "rollout_id": ["x", "x", "y"], "turn": [0, 1, 0], "reward": [0.25, 0.5, None]}
+    pq.write_table(pa.table(turns), path)
+    lines = [line.split() for line in shown(capsys, path).splitlines()]
+    assert ["rollout", "turns", "return"] in lines
+    assert ["x", "2", "0.75"] in lines
+    assert ["y", "1", "none"] in lines
+    pq.write_table(pa.table({**turns, "success": [True, True, False]}), path)
+    assert ["rollout", "turns", "success"] in [line.split() for line in shown(capsys, path).splitlines()]
+
+
 def test_a_missing_key_column_is_named(tmp_path, capsys):
     path = tmp_path / "mine.parquet"
     pq.write_table(pa.table({"group_id": ["a"], "rollout": ["x"], "turn": [0]}), path)

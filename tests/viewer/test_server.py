@@ -163,6 +163,7 @@ def test_the_first_line_is_the_address_and_ctrl_c_ends_it(made, host, warned):
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}\n", line)
     assert rest == ""
     assert ("warning: other machines can reach 0.0.0.0" in errors) == warned
+    assert "Ctrl-C ends it" in errors
     assert "Traceback" not in errors
     assert process.returncode == 0
 

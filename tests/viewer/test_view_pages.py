@@ -147,15 +147,27 @@ def test_metrics_that_are_being_written_or_have_changed_are_read_again(own, monk
     assert evaluated() is None
 
 
-def test_a_warm_start_is_shown_at_its_mean_over_all_evaluations(own):
-    """Each evaluation has its own games, as the report's level has."""
+def test_a_warm_start_is_shown_on_the_games_of_the_round_that_it_is_compared_in(own):
+    """Each round has its own games: a mean over all of them is no comparison with the methods' last round."""
     made, viewer = own
     rounds = viewer.given.experiment("synthetic").config().eval_rounds()
     assert len(rounds) > 1
     for number, round_ in enumerate(rounds):
         world.record(made.layout, "eval", {"method": "sft", "seed": 0, "round": round_}, success_sampled=0.1 * number)
     starts = records.Records(viewer.given.experiment("synthetic")).overview(wait=30).starts
-    assert starts == {"sft": pytest.approx(0.05 * (len(rounds) - 1))}
+    assert starts == {"sft": {round_: pytest.approx(0.1 * number) for number, round_ in enumerate(rounds)}}
+    legend = settled(viewer).partition("last round:")[2].partition("</ul>")[0]
+    assert f"sft <b>{10 * (len(rounds) - 1)}%</b>" in legend
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "said"),
+    [({1: 0.2, 3: 0.5}, "50%"), ({1: 0.2, 2: 0.5}, "35% (mean of rounds 1, 2)"), ({2: 0.5}, "50% (round 2)")],
+)
+def test_a_warm_start_that_was_not_evaluated_in_the_last_round_says_what_its_number_is(evaluated, said):
+    drawn = charts.chart("", "", {"flat_grpo": {1: [0.1], 3: [0.6]}}, (0, 3), {"sft": evaluated}, ["flat_grpo"])
+    assert drawn is not None
+    assert drawn.starts == [("sft", said)]
 
 
 def test_running_failed_and_collapsed_rounds_are_marked_with_the_last_lines_of_the_log(own):
@@ -659,6 +671,7 @@ def test_two_methods_are_judged_on_the_turns_whose_true_advantage_was_measured(m
     assert [row.known for row in judged.turns] == sorted((row.known for row in judged.turns), reverse=True)
     text = viewer.compare("synthetic", {"round": world.ROUND, "a": "gigpo", "b": "scpo"})
     assert f"A*: {judged.known}. gigpo is right on {right[0]}, scpo on {right[1]}." in text
+    assert "the report’s sign agreement, over many turns, needs more than one" in text
     rows = {(*book.ids_R[book.turns.rollout_N[n]], int(book.turns.turn_N[n])): n for n in range(len(true))}
     first, second = re.findall(r'<table class="list">(.*?)</table>', text, flags=re.DOTALL)
     for table, turns in ((first, judged.turns), (second, found.turns)):

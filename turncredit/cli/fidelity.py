@@ -17,7 +17,7 @@ from turncredit.credit.parts.baselines import BASELINE
 from turncredit.data.files import write_json
 from turncredit.data.output_paths import output_file
 from turncredit.stats.bootstrap import FEWEST_GROUPS
-from turncredit.views.terminal import console, plain_table
+from turncredit.views.terminal import console, plain_table, print_table
 
 #: What was scored, as the command prints it.
 COUNTED = ("turns", "rollouts", "groups")
@@ -75,7 +75,7 @@ def _print(result: module.Fidelity) -> None:
         table.add_row(method, *(str(result.counts[method][name]) for name in COUNTED), *cells)
     of_measure = [[rows[method, name] for method in methods if (method, name) in rows] for name in SHOWN]
     table.add_row("(noise ceiling)", *[""] * len(COUNTED), *(_ceiling(found) for found in of_measure))
-    console().print(table)
+    print_table(table, console())
 
 
 def _ceiling(rows: Sequence[module.Row]) -> str:

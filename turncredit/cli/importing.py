@@ -84,7 +84,7 @@ def import_(
         join=join,
     )
     if look:
-        print("\n".join(importers.look(files, from_, options)))
+        print("\n".join(importers.look(files, from_, options, rewards)))
         return
     if out is None:
         raise UserError("--out is missing: give the path of the table to write (.parquet), or --look to write none")

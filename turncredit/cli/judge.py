@@ -178,7 +178,7 @@ def decisive(
 
 def _print_decisive(found: Sequence[Agreement]) -> None:
     from turncredit.judges.decisive import WITHIN
-    from turncredit.views.terminal import console, plain_table
+    from turncredit.views.terminal import console, plain_table, print_table
 
     heads = ["agent", *(f"within {most}" if most else "step" for most in WITHIN)]
     rollouts = f"{found[0].rollouts} rollouts; % with 95% intervals over rollouts"
@@ -186,7 +186,7 @@ def _print_decisive(found: Sequence[Agreement]) -> None:
     for one in found:
         shares = [f"{100 * x:.1f} ({100 * low:.0f} to {100 * high:.0f})" for x, low, high in (one.agent, *one.step)]
         grid.add_row(one.name, *shares)
-    console().print(grid)
+    print_table(grid, console())
 
 
 @app.command()

@@ -90,6 +90,7 @@ def view(
         )
 
     def started(address: str) -> None:
+        print("the viewer is at this address until Ctrl-C ends it:", file=sys.stderr)
         print(address, flush=True)
         if browser:
             webbrowser.open(address)

@@ -49,6 +49,11 @@ def with_forks(turns: pa.Table, forks: pa.Table) -> pa.Table:
     return both
 
 
+def rollout_name(group: str, rollout: str) -> str:
+    """GROUP/ROLLOUT, or the rollout's id alone where it already begins so, as in many imported files."""
+    return rollout if rollout.startswith(f"{group}/") else f"{group}/{rollout}"
+
+
 class CellStats(NamedTuple):
     """Statistics of the values in each of C cells. A cell without values has count 0, mean 0 and std 0."""
 

@@ -238,12 +238,12 @@ def write_csv(table: pa.Table, handle: TextIO) -> None:
 
 
 def _print(table: pa.Table) -> None:
-    from turncredit.views.terminal import console, plain_table
+    from turncredit.views.terminal import console, plain_table, print_table
 
     grid = plain_table(table.column_names, numeric=[_is_number(field.type) for field in table.schema])
     for row in table.slice(0, SHOWN_ROWS).to_pylist():
         grid.add_row(*(_text(value) for value in row.values()))
-    console().print(grid)
+    print_table(grid, console())
     if table.num_rows > SHOWN_ROWS:
         print(f"first {SHOWN_ROWS} of {table.num_rows} rows; --format csv prints all")
     else:

@@ -13,6 +13,7 @@ from turncredit.bridges.exporters.records import Record, atif, openai, verifiers
 from turncredit.bridges.exporters.rollouts import Exported, Rollouts
 from turncredit.data.files import new_file, new_folder
 from turncredit.data.output_paths import output_file, output_folder
+from turncredit.data.turns import rollout_name
 from turncredit.errors import UserError, nearest
 
 
@@ -36,7 +37,7 @@ def _lines(record: Callable[[Exported], Record]) -> Callable[[Rollouts, Path, di
 def _files(record: Callable[[Exported], Record]) -> Callable[[Rollouts, Path, dict[str, Any]], None]:
     def write(rollouts: Rollouts, out: Path, _made_by: dict[str, Any]) -> None:
         for number, rollout in enumerate(rollouts):
-            name = re.sub(r"[^\w.-]+", "_", f"{rollout.group_id}_{rollout.rollout_id}")[:100]
+            name = re.sub(r"[^\w.-]+", "_", rollout_name(rollout.group_id, rollout.rollout_id))[:100]
             text = _json(record(rollout), rollout) + "\n"
             (out / f"{number:06}_{name}.json").write_text(text, encoding="utf-8")
 

@@ -352,7 +352,7 @@ def _natural(path: Path) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]:
+def look(paths: Sequence[Path], name: str | None, options: Options, rewards: Path | None = None) -> list[str]:
     """What the first of the files holds, as lines: its structure, three turns, and the command to start from.
 
     The command has the paths and options that were given.
@@ -368,8 +368,10 @@ def look(paths: Sequence[Path], name: str | None, options: Options) -> list[str]
             format_, options = FORMATS["jsonl"], replace(options, mapping={**options.mapping, **guess})
         rollouts = _read([source], name, report, options)
         command = ["turncredit", "import", *map(str, paths), *looking.given(name, options)]
+        command += [] if rewards is None else ["--rewards", str(rewards)]
         context = Context(source, report, options)
-        lines = looking.look(first and first[1], format_, context, rollouts, command, guessed=bool(guess))
+        known = {"guessed": bool(guess), "rewarded": rewards is not None}
+        lines = looking.look(first and first[1], format_, context, rollouts, command, **known)
         return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
 
 

@@ -72,7 +72,7 @@ USUAL: dict[str, tuple[str, ...]] = {
         "uuid",
         "id",
     ),
-    "reward": ("score", "return", "total_reward", "final_reward"),
+    "reward": ("score", "return", "total_reward", "final_reward", "final_score"),
     "task_id": ("instance_id", "problem_id", "question_id", "example_id"),
     "success": ("is_correct", "correct", "resolved", "solved"),
 }

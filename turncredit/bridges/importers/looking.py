@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from turncredit.bridges.importers.actions import CONVENTIONS, Finder
-from turncredit.bridges.importers.base import Context, Format, Options, Rollout, Turn
-from turncredit.bridges.importers.jsonl import USUAL, fields_of, is_conversation
+from turncredit.bridges.importers.base import NO_REWARD, Context, Format, Options, Rollout, Turn
+from turncredit.bridges.importers.jsonl import USUAL, fields_of, inside, is_conversation
 from turncredit.bridges.importers.unknown import UNKNOWN, why_not
 
 WIDTH = 96
 DEEPEST = 4
 #: fields of an object, and items of a list, that are shown
 MOST = 12
+#: Records that are turns among which a reward is looked for: most formats have it on a rollout's last one.
+SEARCHED = 200
 
 
 def structure(value: Any, indent: int = 1) -> list[str]:
@@ -43,7 +45,7 @@ def _kind(value: Any) -> str:
     return "null" if value is None else f"{type(value).__name__} {value}"
 
 
-def turns_shown(rollouts: Iterator[Rollout], context: Context) -> list[str]:
+def turns_shown(rollouts: Iterable[Rollout], context: Context) -> list[str]:
     """Three turns, of the first rollouts."""
     finder = Finder(context.options.action, context.report)
     lines: list[str] = []
@@ -89,8 +91,10 @@ def given(name: str | None, options: Options) -> list[str]:
     return [*found, *(switch for switch, on in switches.items() if on)]
 
 
-#: Fields whose values begin anew with each task, and one that names a task beside the usual ones.
-COUNTED, TASK = ("trial", "attempt", "sample", "repeat"), "task"
+#: Fields whose values begin anew with each task.
+COUNTED = ("trial", "attempt", "sample", "repeat")
+#: Names that are only suggested, beside the usual ones: they often mean something else.
+LOOKED_FOR = {"group_id": ("task",), "rollout_id": COUNTED}
 
 
 def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
@@ -103,8 +107,10 @@ def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str,
     for key in ("messages", "turn", "group_id", "rollout_id", "reward", "success"):
         if key in record or key in known:
             continue
-        usual = (*USUAL.get(key, ()), key, *([TASK] if key == "group_id" else []))
+        usual = (*USUAL.get(key, ()), key, *LOOKED_FOR.get(key, ()))
         found = next((name for one in usual for name in names if one == name or name.endswith(f".{one}")), None)
+        if key == "rollout_id" and found is not None and isinstance(inside(record, found), (dict, list)):
+            found = None
         if key == "messages":
             found = next((name for name, value in record.items() if is_conversation(value)), None)
         if key == "rollout_id" and found in COUNTED and "group_id" in mapping:
@@ -128,12 +134,14 @@ def look(
     command: Sequence[str],
     *,
     guessed: bool = False,
+    rewarded: bool = False,
 ) -> list[str]:
     """What a file holds, as lines.
 
     first     its first record
     command   the words of the import that was asked for
     guessed   whether the options have a mapping that `guess` made
+    rewarded  whether a file of rewards was given
     """
     lines = [context.source.name]
     if first is None:
@@ -142,9 +150,20 @@ def look(
     if format_ is UNKNOWN:
         return [*lines, f"format: unknown: {why_not(first)}"]
     name = "unknown; with the command below" if guessed else f"{format_.name};"
-    lines += [f"format: {name} the first turns as they would come out:", *turns_shown(rollouts, context)]
+    first_ones = list(islice(rollouts, 3))
+    lines += [f"format: {name} the first turns as they would come out:", *turns_shown(first_ones, context)]
     mapping = mapping_of(first, context.options.mapping) if format_.name == "jsonl" else {}
+    if not rewarded and not _rewarded(first_ones, rollouts):
+        context.report.notes.setdefault(NO_REWARD, len({one.rollout_id for one in first_ones}))
+        mapping.setdefault("reward", "FIELD")
     suggested = [word for key, field in mapping.items() for word in ("--map", f"{key}={field}")]
     lines.append(f"start from: {shlex.join([*command, *suggested, '--out', 'turns.parquet'])}")
     lines += [line for line in context.report.lines()[1:] if line.startswith(("note", "flaw", "skipped"))]
     return lines
+
+
+def _rewarded(first_ones: Sequence[Rollout], others: Iterator[Rollout]) -> bool:
+    """Whether a rollout that was read has a reward. A record that is a turn may be followed by the one that has it."""
+    more = islice(others, SEARCHED) if any(one.part for one in first_ones) else ()
+    found = (turn for one in chain(first_ones, more) for turn in one.turns)
+    return not first_ones or any(turn.get("reward") is not None for turn in found)

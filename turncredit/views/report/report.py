@@ -262,7 +262,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
 
 def print_table(results: str | Path, make_layout: Callable[[Path], Layout] = Layout) -> None:
     """Print the result in words, the final table and the verdict to the terminal (plain text if it is not one)."""
-    from turncredit.views.terminal import console
+    from turncredit.views import terminal
 
     summary = summarise(collect(results, make_layout=make_layout))
     without, missing = (f"{'; '.join(lines)}." if lines else "" for lines in (summary.without_credit, summary.missing))
@@ -275,9 +275,12 @@ def print_table(results: str | Path, make_layout: Callable[[Path], Layout] = Lay
         missing and f"Missing: {missing}",
         summary.left_out and f"Left out: {summary.left_out}.",
     ]
-    screen = console()
+    screen = terminal.console()
     for line in filter(None, lines):
-        screen.print(line)
+        if isinstance(line, Table):
+            terminal.print_table(line, screen)
+        else:
+            screen.print(line)
 
 
 def agreement_line(summary: Summary) -> str:
@@ -313,8 +316,6 @@ def final_table(summary: Summary) -> Table:
     columns = [column for key in ("final", *keys) for column in grid.columns if column.key == key]
     title = f"{grid.title}, {columns[0].meaning}, {_seeds(summary.results)}"
     shown = plain_table(["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], title)
-    for column in shown.columns[1:]:
-        column.no_wrap = True  # a name is folded, a number never
     for name, row in grid.rows.items():
         final = "unfinished" if row["final"] is None else _plain(row["final"])
         shown.add_row(name, final, *(_plain(row.get(column.key, "")) for column in columns[1:]))

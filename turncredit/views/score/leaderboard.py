@@ -12,7 +12,7 @@ from turncredit.audit.score.leaderboard import Leaderboard, Scored, parts_of
 from turncredit.audit.score.worth import Worth, environment_of, gains, part_name, verdict, worth
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.views.score.words import share, times, two, within
-from turncredit.views.terminal import plain_table
+from turncredit.views.terminal import plain_table, print_table
 
 #: Headings of `cells`, in its order, and what each says.
 COLUMNS = {
@@ -111,13 +111,13 @@ def print_leaderboard(board: Leaderboard, to: Console) -> None:
     table = plain_table(["exact worlds", *COLUMNS], [False, *[name not in TEXTS for name in COLUMNS]])
     for one in board.on_worlds:
         table.add_row(one.method.name, *cells(one))
-    to.print(table)
+    print_table(table, to)
     if board.on_rollouts:
         table = plain_table(["recorded rollouts", *RECORDED], [False, *[name not in TEXTS for name in RECORDED]])
         table.add_row("A*", *truth_cells(board))
         for one in board.on_rollouts:
             table.add_row(one.method.name, *recorded_cells(one))
-        to.print(table)
+        print_table(table, to)
     to.print(verdict(worth(board.scored)))
     for where, left_out in (("exact worlds", board.left_out), ("recorded rollouts", board.not_recorded)):
         if left_out:

@@ -164,11 +164,17 @@ def _noise(summary: Summary) -> str:
 
 
 def _going_on(card: Card) -> list[str]:
-    paid = {one.world: one.going_on[SIZE] for one in card.worlds if not one.matters}
-    return [
-        f"Going on is {_pays(number)} in {world}, where it changes nothing: {deviations(number)}."
-        for world, number in paid.items()
-    ]
+    """What going on is paid, a sentence for each answer: worlds that have the same one share it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in card.worlds:
+        if not one.matters:
+            number = one.going_on[SIZE]
+            found.setdefault(_pays(number), {}).setdefault(deviations(number), []).append(one.world)
+    told = {
+        pays: [f"{number} in {' and '.join(worlds)}" for number, worlds in numbers.items()]
+        for pays, numbers in found.items()
+    }
+    return [f"Going on is {pays} where it changes nothing: {', '.join(parts)}." for pays, parts in told.items()]
 
 
 def _measured(method: str) -> list[str]:

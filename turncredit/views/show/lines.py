@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.table import Table
 from rich.text import Text
 
 from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data import tables
+from turncredit.data.turns import rollout_name
 from turncredit.judges.rubric import ROLE_NAMES
 from turncredit.stats.rank_correlation import rounded, within
 from turncredit.views.pages.data import extremes, noise_of_largest, too_few_to_rank
@@ -52,10 +54,11 @@ def rollout_list(
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.column_names]
     if {"success", "score"} <= set(optional) and _same(turns.column("success"), turns.column("score")):
         optional.remove("score")
-    numeric = {"score", "turns", "branched", "invalid"}
+    numeric = {"score", "turns", "return", "branched", "invalid"}
+    with_return = "success" not in optional and "reward" in turns.column_names
     branched = _branched(truth)
     counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.column_names)
-    columns = ["rollout", "turns", *counted, *optional]
+    columns = ["rollout", "turns", *["return"] * with_return, *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
     grid.collapse_padding = True
     for column in grid.columns:
@@ -68,10 +71,16 @@ def rollout_list(
         last = turns.select(optional).slice(rows[-1], 1).to_pylist()[0] if optional else {}
         invalid = sum(not valid[row] for row in rows)
         counts = {"branched": branched[group, rollout], "invalid": invalid}
-        numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
+        returns = [_return(turns.column("reward").slice(rows[0], len(rows)))] if with_return else []
+        numbers = [str(len(rows)), *returns, *(str(counts[name]) for name in counted)]
         texts = (names[group, rollout], *numbers, *(_value(last[name]) for name in optional))
         grid.add_row(*(Text(visible(text), no_wrap=True, overflow="ellipsis") for text in texts))
     return grid
+
+
+def _return(rewards: pa.ChunkedArray) -> str:
+    """A rollout's rewards summed, or none where no turn has one."""
+    return _value(pc.sum(rewards.cast(pa.float64())).as_py())
 
 
 def _same(success: pa.ChunkedArray, score: pa.ChunkedArray) -> bool:
@@ -91,7 +100,7 @@ def _branched(truth: pa.Table | None) -> Counter[tuple[str, str]]:
 def rollout_head(rows: Sequence[Row]) -> Iterator[Text]:
     """The rollout's name, goal and outcome, and the first observation."""
     last = rows[-1]
-    yield _text(f"{last['group_id']}/{last['rollout_id']}", "bold")
+    yield _text(rollout_name(last["group_id"], last["rollout_id"]), "bold")
     facts = [
         f"{name} {_value(last[name])}" for name in ("goal", "family", "success", "score", "policy_id") if name in last
     ]

@@ -82,9 +82,13 @@ def rollouts_of(turns: pa.Table) -> dict[tuple[str, str], range]:
 
 
 def pick(turns: pa.Table, name: str, where: Path) -> list[Row]:
-    """The turns of the rollout called GROUP/ROLLOUT, or ROLLOUT if that is enough. UserError for none or several."""
+    """The turns of the rollout called GROUP/ROLLOUT, or ROLLOUT if that is enough. UserError for none or several.
+
+    An id that itself is GROUP/ROLLOUT, as in many imported files, is found by its second part as well.
+    """
     rows_of = rollouts_of(turns)
     hits = [ids for ids in rows_of if name in (ids[1], "/".join(ids))]
+    hits = hits or [ids for ids in rows_of if ids[1] == f"{ids[0]}/{name}"]
     if len(hits) > 1:
         groups = ", ".join(group for group, _ in hits[:3])
         raise UserError(f"{where}: rollout '{name}' is in {len(hits)} groups ({groups}, ...); write GROUP/ROLLOUT")

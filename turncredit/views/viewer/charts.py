@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -30,7 +31,7 @@ class Chart:
 
     top      the upper end of the axis of success
     ticks    rounds with a number, each with its place as a share of the picture's width
-    starts   the levels of warm starts
+    starts   warm starts, each with its success in the round of the curves' last numbers, or with what its number is
     """
 
     title: str
@@ -47,27 +48,30 @@ def chart(
     caption: str,
     points: Mapping[str, Mapping[int, Sequence[float]]],
     span: tuple[int, int],
-    marks: Mapping[str, float],
+    marks: Mapping[str, Mapping[int, float]],
     methods: Sequence[str],
 ) -> Chart | None:
     """A line for each method: the mean over seeds (`points`: method -> round -> one number per seed). None without any.
 
-    `span` has the first and the last round of the axis. `marks` are levels before the first round: success of warm
-    starts.
+    `span` has the first and the last round of the axis. `marks` has the success of warm starts on each round's games,
+    drawn as steps: a rise along a line may be the games'.
     """
     if not any(points.values()):
         return None
     style = looks(methods)
     means = {name: {at: sum(x) / len(x) for at, x in of.items()} for name, of in points.items() if of}
-    highest = max([value for of in means.values() for value in of.values()] + [*marks.values()])
+    highest = max(
+        [value for of in means.values() for value in of.values()]
+        + [value for of in marks.values() for value in of.values()]
+    )
     top = min(1.0, max(0.1, -(-highest // 0.1) / 10))
 
     first, last_round = span
 
-    def along(round_: int) -> float:
+    def along(round_: float) -> float:
         return (round_ - first) / max(last_round - first, 1)
 
-    def x(round_: int) -> float:
+    def x(round_: float) -> float:
         return round(WIDE * along(round_), 1)
 
     def y(value: float) -> float:
@@ -76,8 +80,12 @@ def chart(
     parts = [f'<path class="grid" d="M0 {y(0)}H{WIDE}M0 {y(top / 2)}H{WIDE}M0 {y(top)}H{WIDE}"/>']
     numbered = _numbered(first, last_round)
     parts.append(f'<path class="grid" d="{"".join(f"M{x(at)} {y(0)}v-6" for at in numbered)}"/>')
-    for value in marks.values():
-        parts.append(f'<path class="start" d="M0 {y(value)}H{WIDE}"/>')
+    for of in marks.values():
+        rounds = sorted(of)
+        ends = [*((one + other) / 2 for one, other in pairwise(rounds)), last_round]
+        steps = "".join(f"V{y(of[at])}H{x(end)}" for at, end in zip(rounds, ends, strict=True))
+        steps = f"M0 {y(of[rounds[0]])}{steps}"
+        parts.append(f'<path class="start" d="{steps}"/>')
     for name, of in means.items():
         colour, dash = _css(style[name])
         steps = " ".join(f"{x(at)},{y(value)}" for at, value in sorted(of.items()))
@@ -94,9 +102,19 @@ def chart(
     last = {name: of[max(of)] for name, of in means.items()}
     ranked = sorted(last, key=lambda name: -last[name])
     curves = [Curve(name, f"{100 * last[name]:.0f}%", *_css(style[name])) for name in ranked]
-    starts = [(name, f"{100 * value:.0f}%") for name, value in marks.items()]
+    shown = max(at for of in means.values() for at in of)
+    starts = [(name, _in_round(of, shown)) for name, of in marks.items()]
     ticks = [(at, round(along(at), 4)) for at in numbered]
     return Chart(title, caption, picture, f"{100 * top:.0f}%", ticks, curves, starts)
+
+
+def _in_round(levels: Mapping[int, float], round_: int) -> str:
+    """A warm start's success on the games of a round, or its mean over the rounds that it was evaluated in."""
+    if round_ in levels:
+        return f"{100 * levels[round_]:.0f}%"
+    rounds = ", ".join(map(str, sorted(levels)))
+    of = f"mean of rounds {rounds}" if len(levels) > 1 else f"round {rounds}"
+    return f"{100 * sum(levels.values()) / len(levels):.0f}% ({of})"
 
 
 def _numbered(first: int, last: int) -> list[int]:

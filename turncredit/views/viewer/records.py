@@ -52,11 +52,14 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """An experiment's runs, by method and seed, as far as their files are read (`complete`: all of them)."""
+    """An experiment's runs, by method and seed, as far as their files are read (`complete`: all of them).
+
+    `starts` has the success of each warm start on each evaluated round's games.
+    """
 
     experiment: Experiment
     runs: dict[tuple[str, int], list[Cell]]
-    starts: dict[str, float]
+    starts: dict[str, dict[int, float]]
     collapsed: list[Collapse]
     complete: bool
 
@@ -138,10 +141,12 @@ class Records:
             runs[method, seed] = cells
         starts = {}
         for start in experiment.starts():
-            evals = [self._known.get((start, 0, round_), none).metrics for round_ in experiment.eval_rounds()]
-            levels = [one["eval"][primary] for one in evals if primary in one.get("eval", {})]
-            if levels:  # of all games it was evaluated on, as in the report
-                starts[start] = sum(levels) / len(levels)
+            evals = {
+                at: self._known.get((start, 0, at), none).metrics.get("eval", {}) for at in experiment.eval_rounds()
+            }
+            levels = {at: found[primary] for at, found in evals.items() if primary in found}
+            if levels:
+                starts[start] = levels
         return Overview(experiment, runs, starts, self._collapses(experiment), self._complete)
 
     def _collapses(self, experiment: Experiment) -> list[Collapse]:
