@@ -45,7 +45,7 @@ def test_columns_move_closer_before_anything_wraps():
 
 
 def test_a_column_that_is_left_out_is_named_and_shown_where_there_is_room():
-    assert "No room for notes: a wider terminal or a pipe has all columns." in printed(86, ("notes",))
+    assert "No room for notes: a wider terminal or a pipe has all columns." in printed(86, ("notes", "of no column"))
     assert WORDS in printed(160, ("notes",))
     assert "No room" not in printed(160, ("notes",))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -113,6 +114,12 @@ class Stage:
     hiddens: bool = False
     local: bool = False
     lags: bool = False
+
+    @cached_property
+    def about(self) -> str:
+        """What it does: the first line of its module, without its name."""
+        first, _, _ = (sys.modules[f"{PACKAGE}.{self.name}"].__doc__ or "").partition("\n")
+        return first.partition(": ")[2].removesuffix(".")
 
     @cached_property
     def metrics(self) -> str:

@@ -77,6 +77,8 @@ def print_table(table: Table, to: Console, optional: Sequence[str] = ()) -> None
     the last one first; a line below the table names them. Then intervals move below their numbers. A table that needs
     still more room is wider than the terminal.
     """
+    headings = [str(column.header) for column in table.columns]
+    optional = [heading for heading in optional if heading in headings]
     for below in (False, True):
         for kept in range(len(optional), -1, -1):
             shown = _copy(table, without=optional[kept:], below=below)

@@ -111,13 +111,13 @@ def print_leaderboard(board: Leaderboard, to: Console) -> None:
     table = plain_table(["exact worlds", *COLUMNS], [False, *[name not in TEXTS for name in COLUMNS]])
     for one in board.on_worlds:
         table.add_row(one.method.name, *cells(one))
-    print_table(table, to)
+    print_table(table, to, optional=("gains", "rank by world"))
     if board.on_rollouts:
         table = plain_table(["recorded rollouts", *RECORDED], [False, *[name not in TEXTS for name in RECORDED]])
         table.add_row("A*", *truth_cells(board))
         for one in board.on_rollouts:
             table.add_row(one.method.name, *recorded_cells(one))
-        print_table(table, to)
+        print_table(table, to, optional=("gains", "rank by world"))
     to.print(verdict(worth(board.scored)))
     for where, left_out in (("exact worlds", board.left_out), ("recorded rollouts", board.not_recorded)):
         if left_out:
