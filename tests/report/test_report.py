@@ -715,7 +715,7 @@ def test_inside_another_page_no_link_leads_to_what_is_not_there(page, tmp_path):
     assert title_in_browser(outer, tmp_path) == "0 links, true"
 
 
-def test_environment_turns_are_rollouts_and_continuations_and_shared_ones_count_once(tmp_path):
+def test_environment_turns_of_a_run_are_its_rollouts_the_shared_ones_and_its_continuations(tmp_path):
     config = synthetic.experiment(methods=("flat_grpo", "vineppo"), seeds=(0,), rounds=3, games=8)
     folder = synthetic.make(tmp_path, config)
     for method in config.methods:
@@ -724,19 +724,8 @@ def test_environment_turns_are_rollouts_and_continuations_and_shared_ones_count_
             synthetic.metrics(Layout(folder), "rollout", keys, seconds=1.0, turns=100 * round_)
             synthetic.metrics(Layout(folder), "continuations", {**keys, "continuations": "k9"}, seconds=1.0, turns=1000)
     summary = summarise(collect(folder))
-    found = {name: cell(summary, "spending", name, "environment") for name in ("shared", "audit", *config.methods)}
-    assert {name: number.value for name, number in found.items()} == {
-        "shared": 100,
-        "audit": 2000,
-        "flat_grpo": 500,
-        "vineppo": 3500,
-    }
-    training = {name: cell(summary, "spending", name, "turns") for name in ("shared", *config.methods)}
-    assert {name: number.value for name, number in training.items()} == {
-        "shared": 100,
-        "flat_grpo": 500,
-        "vineppo": 500,
-    }
+    found = {name: cell(summary, "spending", name, "environment") for name in config.methods}
+    assert {name: number.value for name, number in found.items()} == {"flat_grpo": 600, "vineppo": 3600}
     # Beside flat GRPO's later rounds they are an audit's, and no run's.
     assert cell(summary, "spending", "vineppo", "continuations").value == 3000
     assert cell(summary, "spending", "flat_grpo", "continuations") == ""

@@ -10,7 +10,8 @@ from turncredit.config.loading import AUDIT, SHARED
 from turncredit.config.stages import stages
 from turncredit.config.warm_starts import is_start
 from turncredit.views.collect import Results
-from turncredit.views.report.grid import Column, Grid, computed
+from turncredit.views.experiments import PLAYED_FOR, played_for
+from turncredit.views.report.grid import Column, Grid, Number, computed
 from turncredit.views.sql_views import quoted
 
 #: The report's own time is left out: rebuilding a report should not change it.
@@ -77,25 +78,12 @@ class Spent:
         return f"value * CASE stage {cases} END" if cases else "value"
 
 
-#: Turns of the stages that play for training.
-_PLAYED = Spent(
-    "environment turns",
-    "turns played: of training rollouts, continuations and forks; what several methods use counts in the row 'shared'",
-    "count",
-    "name = 'turns' AND stage IN ('rollout', 'continuations', 'forks')",
-)
-
-
 def spending(results: Results, names: Sequence[str]) -> Grid:
     """Time, CPU and GPU seconds, turns and tokens of training, and requests to a judge."""
-    spent = (
-        {"environment": _PLAYED}
-        | _seconds(results)
-        | {
-            key: Spent(heading, meaning, "count", f"stage = {quoted(stage)} AND name = {quoted(name)}")
-            for key, stage, name, heading, meaning in _COUNTED
-        }
-    )
+    spent = _seconds(results) | {
+        key: Spent(heading, meaning, "count", f"stage = {quoted(stage)} AND name = {quoted(name)}")
+        for key, stage, name, heading, meaning in _COUNTED
+    }
     grid = Grid(
         name="spending",
         title="Cost",
@@ -103,10 +91,17 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
         " run, even where only the audit reads them.",
         columns=[],
     )
+    played = _environment_turns(results, names)
+    if played:
+        meaning = "turns played in all rounds of the run: rollouts, also shared ones, continuations and forks"
+        grid.columns.append(Column("environment", "environment turns", meaning))
+        grid.caption += " Environment turns include shared ones, which the other columns have in the row 'shared'."
     for key, one in spent.items():
         if one.unit == "seconds" or results.value(f"SELECT sum(value) FROM metrics WHERE {one.condition}") > 0:
             grid.columns.append(Column(key, one.heading, one.meaning))
             _add(grid, key, one, results, names, FILES)
+    for name, number in played.items():
+        grid.rows.setdefault(name, {})["environment"] = number
     return _in_order(grid, names)
 
 
@@ -141,3 +136,27 @@ def _seconds(results: Results) -> dict[str, Spent]:
         condition = f"name = 'wall_s' AND stage IN ({', '.join(quoted(stage) for stage in sorted(gpus))})"
         spent["gpu"] = Spent("GPU time", meaning, "seconds", condition, factor=gpus)
     return spent
+
+
+def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Number]:
+    """By method, the environment turns that its runs used for training, including those that other runs share.
+
+    What a comparison at equal environment turns counts: rollouts (in round 1 the shared ones), and the continuations
+    and forks that the method needs.
+    """
+    played = played_for(results.experiment)
+    numbers = {}
+    for name in sorted(set(results.training["method"]) & set(names)):
+        conditions = ["stage = 'rollout'"] + [
+            f"stage = {quoted(stage)} AND {PLAYED_FOR[stage]} = {quoted(which)}"
+            for (stage, which), methods in played.items()
+            if name in methods
+        ]
+        source = (
+            "FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
+            f"{quoted(results.folder.name)} AND runs.method = {quoted(name)} AND name = 'turns' "
+            f"AND ({' OR '.join(conditions)})"
+        )
+        if n := int(results.value(f"SELECT count(*) {source}")):
+            numbers[name] = computed(results, f"SELECT sum(value) {source}", "count", FILES, n=n)
+    return numbers
