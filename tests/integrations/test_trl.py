@@ -206,7 +206,9 @@ def test_processes_compare_texts_where_one_of_them_has_turns_from_the_rollout_fu
     turns = _own_tokens(output, [len(mask) for mask in output["completion_ids"]])
     here = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
     monkeypatch.setattr(module, "gather_object", lambda said: [*said, True])  # another process has some
-    assert made._texts(output, turns, [{}] * ROLLOUTS)["observation"][0] == "w2 w3" != here[0]
+    together = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
+    assert together[0] == "w2 w3"
+    assert here[0] != "w2 w3"
 
 
 def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> None:

@@ -98,7 +98,7 @@ MEANINGS = {
     "lr": "learning rate",
     "sequences": "sequences in the minibatch",
     "zero_sequences": "sequences whose advantages are all 0: no gradient is computed",
-    "clip_fraction": "share of tokens whose ratio was outside the clip bounds, whatever their advantage, 0 to 1",
+    "clip_fraction": "share of tokens whose ratio was outside the clip bounds, 0 to 1",
     "ratio_max": "largest ratio of a token's probability to that when it was sampled",
     "entropy": "mean entropy of the next token, in nats",
     "kl": "mean KL penalty of a token against the reference policy, in nats",
