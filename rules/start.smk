@@ -108,13 +108,15 @@ def tell_of_changed_script(jobs):
 def tell_of_changed_settings(jobs):
     """Say which settings have changed since the last run where finished results are made again."""
     changed = changed_settings.changed_settings(PLAN)
+    if not changed:  # a look at every output of a large sweep takes long on a network file system
+        return
     again = [
         job
         for job in jobs
         if job.rule.script and job.rule.name not in ("config", "report", "track")
         if all(os.path.exists(path) for path in job.output)
     ]
-    if changed and any(workflow.dag.reason(job).params_changed for job in again):
+    if any(workflow.dag.reason(job).params_changed for job in again):
         print(
             f"turncredit: settings have changed since the last run ({changed_settings.in_words(changed)}). "
             f"Jobs that replace their results: {len(again)}. To keep these, stop and choose another name: "

@@ -213,6 +213,16 @@ def test_what_snakemake_prints_may_be_in_any_encoding(tmp_path):
     assert seen.total == 6
 
 
+def test_a_note_does_not_hide_why_a_run_failed_after_its_jobs_had_begun(tmp_path, capsys):
+    (tmp_path / "output").write_text("turncredit: settings have changed\nOSError: No space left on device\n")
+    state = run.State(cores=1, ended=[ended("update", 0, 2)])
+    assert run._finish(1, tmp_path, state, run.Console(width=200)) == 1
+    said = capsys.readouterr().out
+    assert said.count("turncredit: settings have changed") == 1
+    assert "OSError: No space left on device" in said
+    assert "Snakemake's full log is the newest file" in said
+
+
 def test_targets_of_the_snakefile_are_no_stages_that_end():
     assert run.wanted_jobs(STATS.replace("all  ", "runs ")) == {"tasks": 2, "sft": 1, "update": 3}
 

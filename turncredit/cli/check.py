@@ -17,7 +17,6 @@ from turncredit.pipeline.expected_artifacts import plan_of
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.invariants import check_settings, round_files, run_settings
 from turncredit.pipeline.stages.rollout_invariants import audited_files
-from turncredit.views import collect
 from turncredit.views.experiments import experiment_folders
 from turncredit.views.sql_views import metrics_table
 
@@ -38,14 +37,14 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     for folder in folders:
         probed: dict[str, Any] | None = None
         try:
-            experiment, plan = collect.read_config(folder), plan_of(folder)
+            plan = plan_of(folder)
         except UserError as error:  # such as an own method's file that is gone
             if len(folders) == 1:
                 raise
             broken += 1
             print(f"FAILS {'config':<13} {folder.name}: {error}")
             continue
-        comparison = integrity.compare(plan)
+        experiment, comparison = plan.experiment, integrity.compare(plan)
         artifacts += comparison.checked
         broken += len(comparison.problems)
         for problem in comparison.problems:

@@ -390,7 +390,8 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         console.print(line, markup=False, soft_wrap=True)
     output = printed(folder)
     if status:
-        own = mistakes_in(output)
+        # Once jobs have run, this program's lines are notes, and none is the reason for the failure.
+        own = [] if state.ended else mistakes_in(output)
         rest = [] if any("error" in job for job in state.ended) else output.splitlines()[-25:]
         for line in (line for line in own or rest if line not in state.said):
             console.print(line, markup=False, soft_wrap=True)
