@@ -108,7 +108,8 @@ def tell_of_changed_script(jobs):
 def tell_of_changed_settings(jobs):
     """Say which settings have changed since the last run where finished results are made again."""
     changed = changed_settings.changed_settings(PLAN)
-    if not changed:  # a look at every output of a large sweep takes long on a network file system
+    # A look at every output of a large sweep takes long on a network file system.
+    if not changed:
         return
     again = [
         job
