@@ -11,7 +11,7 @@ from turncredit.audit import collapse
 from turncredit.audit.checked_round import CheckSettings, RoundFiles
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.data import tables
-from turncredit.errors import UserError
+from turncredit.errors import UserError, require
 from turncredit.pipeline import integrity, locks
 from turncredit.pipeline.expected_artifacts import plan_of
 from turncredit.pipeline.plan import Plan
@@ -27,6 +27,7 @@ COMPARED = ("schemas", "made_from")
 def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> int:
     """Check the experiments in `results`, print what fails or `repair` it, and a summary. Returns how many failed."""
     folders = experiment_folders(results)  # before the imports, which take seconds
+    require("pandas", "transformers")  # the end and the middle of the work need them
     from transformers.utils.logging import disable_progress_bar
 
     from turncredit.audit.logprobs import check_all
