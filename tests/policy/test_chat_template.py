@@ -106,6 +106,27 @@ def test_a_model_that_thinks_because_nobody_has_set_its_switch_is_warned_about(s
         assert ("policy.chat_template" in (line or "")) is warned
 
 
+@pytest.mark.parametrize(
+    ("template", "warned"),
+    [
+        (THINKS, False),
+        (THINKS.replace("<|im_end|>", "<end_of_turn>"), True),  # Gemma's, whose eos_token is <eos>
+        (THINKS.replace("'<|im_end|>", "eos_token + '"), False),
+        ("{{ raise_exception('roles must be user only') }}", False),
+    ],
+    ids=["its own", "another", "by name", "renders none"],
+)
+def test_a_template_that_ends_replies_with_another_token_than_sampling_stops_at_is_warned_about(
+    world, tmp_path, template, warned
+):
+    source = tmp_path / "source"
+    shutil.copytree(world.path("base"), source)
+    (source / "chat_template.jinja").write_text(template)
+    (tmp_path / "copy").mkdir()
+    line = STAGE.warning(fetch_base(str(source), None, tmp_path / "copy"))
+    assert ("eos_token" in (line or "")) is warned
+
+
 def test_what_an_agent_gives_a_template_is_no_setting_and_a_model_from_scratch_has_no_template():
     with pytest.raises(UserError, match="'tools' is given by the agent"):
         tiny.experiment(policy={"source": "org/model", "chat_template": {"tools": "none"}})

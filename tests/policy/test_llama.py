@@ -85,6 +85,15 @@ def test_a_llama_samples_in_lockstep_what_transformers_samples(world, tmp_path, 
     assert_same(played(Lockstep(str(folder), **settings), encoder), played(Generate(str(folder), **settings), encoder))
 
 
+def test_a_llama_of_before_grouped_queries_has_as_many_key_value_heads_as_heads(world, tmp_path):
+    folder, encoder = checkpoint(world, tmp_path / "llama", num_key_value_heads=4)
+    described = json.loads((folder / "config.json").read_text())
+    del described["num_key_value_heads"]
+    (folder / "config.json").write_text(json.dumps(described))
+    settings = {"slots": 2, "dtype": "float32", "eos_id": encoder.eos_id}
+    assert_same(played(Lockstep(str(folder), **settings), encoder), played(Generate(str(folder), **settings), encoder))
+
+
 def test_an_adapted_llama_samples_the_same_merged_and_as_trained(world, tmp_path):
     folder, encoder = checkpoint(world, tmp_path / "llama")
     model = models.add_lora(models.load_model(folder, dtype="float32"), LoraConfig(rank=4, alpha=8), 0)

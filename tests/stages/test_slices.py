@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit.config import from_mapping, merge
+from turncredit.config import UpdateConfig, from_mapping, merge
 from turncredit.config.layout import of_sft
 from turncredit.config.stages import stages
 from turncredit.errors import UserError
@@ -224,6 +224,11 @@ def test_without_decay_rounds_the_learning_rate_falls_until_the_last_round():
     plan = Plan(from_mapping(merge(CONFIG, {"update": {"decay_rounds": None}})))
     settings = plan.slice("update", JobKeys(method="flat_grpo", seed=0, round=1)).update
     assert (settings.decay_rounds, settings.rate_in(6)) == (6, 0.5)
+
+
+def test_a_decay_over_one_round_has_ended_in_the_second():
+    settings = UpdateConfig(final_lr=0.2, decay_rounds=1)
+    assert [settings.rate_in(round) for round in (1, 2, 9)] == pytest.approx([1, 0.2, 0.2])
 
 
 def test_rounds_added_to_the_list_of_evaluated_rounds_leave_the_games_of_the_others():

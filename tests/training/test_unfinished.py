@@ -73,7 +73,7 @@ def steps_in(state):
         ({}, {"shards": 2, "kl": "k3", "kl_coefficient": 0.1, "old_logprobs": "recomputed"}, 2),
         ({"dtype": "bfloat16", "train_dtype": "bfloat16", "moments_dtype": "bfloat16"}, {"keep_optimizer": False}, 1),
         ({"dtype": "bfloat16"}, {"warmup_steps": 5}, 1),
-        ({"train_gpus": 2}, {"tokens_per_pass": 400}, 1),
+        ({"train_gpus": 2}, {"tokens_per_pass": 400, "old_logprobs": "recomputed"}, 1),
     ],
     ids=["whole", "two processes", "stochastic rounding", "masters", "spread over two"],
 )

@@ -296,6 +296,21 @@ def test_the_distance_from_the_sampling_is_that_of_the_first_step_that_computed_
     assert idle_at_first
 
 
+@pytest.mark.parametrize("moved_by", ["momentum", "weight decay"])
+def test_a_policy_that_idle_steps_have_moved_is_not_compared_with_the_sampling(world, credits, tmp_path, moved_by):
+    idle_at_first = 0
+    before = run(world, credits, tmp_path).policy if moved_by == "momentum" else None
+    settings = {"weight_decay": 0.1} if moved_by == "weight decay" else {}
+    for live in (0, 15):
+        path = with_zeros(credits, tmp_path / str(live), [rollout for rollout in range(16) if rollout != live])
+        made = run(world, path, tmp_path / str(live), policy=before, settings=settings)
+        idle = tables.read(made.updates, "updates").column("ratio_max")[0].as_py() is None
+        assert ("first_ratio_max" in made.metrics) == ("first_log_ratio" in made.metrics) == (not idle)
+        assert "largest_log_ratio" in made.metrics
+        idle_at_first += idle
+    assert idle_at_first
+
+
 def test_a_round_of_zero_advantages_takes_its_steps_and_keeps_a_fresh_policy(world, credits, tmp_path):
     made = run(world, with_zeros(credits, tmp_path, range(16)), tmp_path)
     assert (made.metrics["steps"], made.metrics["sequences"], made.metrics["zero_sequences"]) == (4, 16, 16)

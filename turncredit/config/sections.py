@@ -405,7 +405,8 @@ class UpdateConfig(LossConfig):
         """
         if self.decay_rounds is None:
             return 1.0
-        return 1 - (1 - self.final_lr) * (min(round, self.decay_rounds) - 1) / max(1, self.decay_rounds - 1)
+        last = max(2, self.decay_rounds)
+        return 1 - (1 - self.final_lr) * (min(round, last) - 1) / (last - 1)
 
 
 class EvalMode(Closed):

@@ -67,7 +67,8 @@ def fetch_base(
     """Copy the files of a local folder or of a hub model to `folder`, so that an experiment is self-contained.
 
     `chat_template` are settings for the model's chat template; policies that are trained from this model keep them.
-    Returns the size of its vocabulary, and `thinks` (1) if the template lets the model think unless it is told not to.
+    Returns the size of its vocabulary, `thinks` (1) if the template lets the model think unless it is told not to, and
+    `other_end` (1) if the template ends replies with another token than the tokenizer's `eos_token`.
     Raises UserError for anything else, and for settings that the template does not read.
     """
     source = Path(name)
@@ -90,4 +91,7 @@ def fetch_base(
     if chat_template:
         tokenizers.set_chat_template(folder, chat_template)
     thinks = "enable_thinking" in tokenizers.template_of(folder) and "enable_thinking" not in (chat_template or {})
-    return {"vocabulary": float(len(tokenizers.load(folder))), **({"thinks": 1.0} if thinks else {})}
+    tokenizer = tokenizers.load(folder)
+    other_end = tokenizer.has_chat_template and not tokenizer.ends_replies()
+    traits = {"thinks": thinks, "other_end": other_end}
+    return {"vocabulary": float(len(tokenizer)), **{name: 1.0 for name, has in traits.items() if has}}

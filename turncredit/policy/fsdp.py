@@ -33,6 +33,13 @@ class FsdpMasters(Masters):
         self.parameters = trained_parameters(model)
         self._copies, self._hooks = [], []  # FSDP2 rounds the weights when it gathers them
 
+    def stepped(self) -> None:
+        """Let the next pass gather the weights as they are now.
+
+        After a pass without a gradient FSDP2 keeps the parts outside of the layers gathered, and uses them again.
+        """
+        self.model.reshard()
+
     @contextmanager
     def in_model(self) -> Iterator[Any]:
         """The whole model at full precision, gathered on the CPU of the first process; None in the others."""

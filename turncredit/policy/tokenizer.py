@@ -125,6 +125,17 @@ class Tokenizer:
             messages, tools=tools, add_generation_prompt=True, tokenize=False, **settings
         )
 
+    def ends_replies(self) -> bool:
+        """Whether the chat template ends a reply with `eos_text`, where sampling stops; true if it renders no reply."""
+        from jinja2 import TemplateError
+
+        user, reply = {"role": "user", "content": "question"}, "\x01reply\x01"
+        try:
+            whole = self.chat([user, {"role": "assistant", "content": reply}, user])
+        except TemplateError:
+            return True
+        return self.eos_text in whole.rpartition(reply)[2]
+
     @cached_property
     def _full(self) -> Any:
         from transformers import AutoTokenizer

@@ -84,8 +84,8 @@ def update(
     model.train()
     rounding = derive_seed(seed, "update rounding", round)
     optimizer = make_optimizer(masters, settings, moments_dtype=moments_dtype, rounding_seed=rounding)
-    if settings.keep_optimizer:
-        optimizer.load_state(policy.moments())
+    earlier = policy.moments() if settings.keep_optimizer else {}
+    optimizer.load_state(earlier)
     steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
     rows = unfinished.restore(team, masters, optimizer) if unfinished else []
     done = len(rows)
@@ -103,7 +103,8 @@ def update(
                 check_step(row, training="the update", step=number + 1, instead=DIVERGED)
                 rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
-    metrics = _summary(rows, state, same_model=not _drops(model))
+    moves = bool(earlier) or settings.weight_decay > 0
+    metrics = _summary(rows, state, same_model=not _drops(model), idle_steps_move=moves)
     if settings.kl_target and "kl" in metrics:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
@@ -345,12 +346,13 @@ def _drops(model: torch.nn.Module) -> bool:
     return any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
 
 
-def _summary(rows: Sequence[dict], state: TrainerState, *, same_model: bool) -> dict[str, float]:
+def _summary(rows: Sequence[dict], state: TrainerState, *, same_model: bool, idle_steps_move: bool) -> dict[str, float]:
     """The round's metrics: sums and means over its steps, and of one step what compares it with the sampling.
 
     That is the first step that computed something. `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio`
-    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0. With dropout the
-    model is not the one that sampled (`same_model` is false), and the three are left out.
+    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0. The three are left
+    out where the model is not the one that sampled: with dropout (`same_model` is false), and after a step without a
+    gradient if such steps move the policy (`idle_steps_move`: momentum of earlier rounds, or weight decay).
     `largest_log_ratio` is the largest such mean over all steps: how far the round moved the policy.
     """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
@@ -361,7 +363,7 @@ def _summary(rows: Sequence[dict], state: TrainerState, *, same_model: bool) -> 
             metrics[name] = float(np.mean(values))
     first = next((row for row in rows if row["ratio_max"] is not None), None)
     if first is not None:
-        if same_model:
+        if same_model and (first is rows[0] or not idle_steps_move):
             metrics |= {f"first_{name}": first[name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
         metrics["largest_log_ratio"] = max(row["log_ratio"] for row in rows if row["log_ratio"] is not None)
     return metrics

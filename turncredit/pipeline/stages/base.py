@@ -64,14 +64,21 @@ def run(job: Job) -> dict[str, float]:
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
-    """A line about a model that thinks before it answers although nobody has asked it to."""
-    if not metrics.get("thinks"):
-        return None
-    return (
-        "the model's chat template has the switch enable_thinking, which the model thinks by if it is not set: its "
-        "thoughts count as its response. Set policy.chat_template to {enable_thinking: false}, or to true if that is "
-        "meant"
-    )
+    """Lines about a model that thinks unasked, and about one that ends its replies with another token than expected."""
+    lines = []
+    if metrics.get("thinks"):
+        lines.append(
+            "the model's chat template has the switch enable_thinking, which the model thinks by if it is not set: its "
+            "thoughts count as its response. Set policy.chat_template to {enable_thinking: false}, or to true if that "
+            "is meant"
+        )
+    if metrics.get("other_end"):
+        lines.append(
+            "the model's chat template does not end a reply with the tokenizer's eos_token, where sampling stops: "
+            "without a warm start every response has agent.max_response_tokens tokens. Train one (sft.epochs), or set "
+            "eos_token in tokenizer_config.json of a copy of the model to the token with which its replies end"
+        )
+    return "; ".join(lines) or None
 
 
 STAGE = Stage(

@@ -84,7 +84,8 @@ class Ragged:
                 f"{folder}: the lockstep engine does not read {refused}; set policy.engine to 'transformers' or 'vllm'"
             )
         self.device, self._dtype = device(), getattr(torch, dtype)
-        self._heads, self._kv = config["num_attention_heads"], config["num_key_value_heads"]
+        self._heads = config["num_attention_heads"]
+        self._kv = config.get("num_key_value_heads") or self._heads  # older Llamas' files do not have it
         self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
         self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
         self._rows, self._capacity = rows, 0
