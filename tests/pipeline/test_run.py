@@ -223,6 +223,14 @@ def test_a_note_does_not_hide_why_a_run_failed_after_its_jobs_had_begun(tmp_path
     assert "Snakemake's full log is the newest file" in said
 
 
+def test_a_note_does_not_hide_why_a_run_failed_whose_jobs_say_nothing_here_as_on_a_cluster(tmp_path, capsys):
+    (tmp_path / "output").write_text(f"turncredit: settings have changed\n{STATS}sbatch: error: invalid qos\n")
+    assert run._finish(1, tmp_path, run.State(cores=1), run.Console(width=200)) == 1
+    said = capsys.readouterr().out
+    assert "sbatch: error: invalid qos" in said
+    assert "Snakemake's full log is the newest file" in said
+
+
 def test_targets_of_the_snakefile_are_no_stages_that_end():
     assert run.wanted_jobs(STATS.replace("all  ", "runs ")) == {"tasks": 2, "sft": 1, "update": 3}
 
