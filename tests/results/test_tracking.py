@@ -132,10 +132,15 @@ def test_tracking_again_adds_nothing_where_agents_have_warm_starts_of_their_own(
 def test_an_import_that_was_killed_between_any_two_calls_is_finished(folder, tmp_path, monkeypatch):
     at_once = shutil.copytree(folder, tmp_path / "at_once")
     track(at_once)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
     for call in ("log_batch", "set_terminated", "log_batch"):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(MlflowClient, call, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-            track(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, call, killed)
+            with pytest.raises(KeyboardInterrupt):
+                track(folder)
     track(folder)
     assert state(folder) == state(at_once)
 

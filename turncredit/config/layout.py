@@ -167,8 +167,10 @@ class Layout:
     def locate(self, path: str | Path) -> Located | None:
         """The artifact at `path`; None if it is not an artifact of this experiment."""
         relative = self.relative(path)
-        for name, kind in artifacts().items() if relative else ():
-            keys = keys_in(kind.pattern, str(relative))
+        if relative is None:
+            return None
+        for name, kind in artifacts().items():
+            keys = keys_in(kind.pattern, relative)
             if keys is not None:
                 return Located(name, keys, Path(path))
         return None
