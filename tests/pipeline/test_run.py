@@ -315,6 +315,22 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
     assert "Traceback" not in failed.stdout
 
 
+@pytest.mark.slow
+def test_a_run_writes_its_configuration_first_and_says_where_its_results_are_in_another_directory(
+    pipeline, workdir, tmp_path_factory
+):
+    """Whatever reads results while they are made needs their configuration."""
+    options = ("-m", "turncredit.pipeline.run", "--cores", "1", "-s", workdir / "Snakefile", "-d", workdir)
+    targets = (workdir / "results/tiny/tasks/train.parquet", workdir / "results/tiny/config.json")
+    config = ("--configfile", workdir / tiny.ARGUMENTS[1])
+    asked = [str(target.relative_to(workdir)) for target in targets]
+    done = pipeline.python(tmp_path_factory.mktemp("elsewhere"), *map(str, (*options, *asked, *config)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"artifacts  {workdir / 'results/tiny'}\n" in done.stdout
+    tasks, configuration = (target.stat().st_mtime_ns for target in targets)
+    assert configuration < tasks
+
+
 @pytest.mark.parametrize(
     ("output", "lines"),
     [

@@ -402,7 +402,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         return status
     took = time.time() - state.begun
     outside = f", {state.outside_share():.0%} of it outside of jobs" if state.ended else " (nothing was left to do)"
-    results = Path(state.plan["results"])
+    results = Path(os.path.relpath(state.plan["results"]))  # from here: Snakemake may run in another --directory
     page = results / "report" / "index.html"
     # Of jobs for other targets, a report that stands there says nothing.
     reported = page.exists() and (not state.ended or any(job["rule"] == "report" for job in state.ended))
