@@ -229,7 +229,9 @@ def evaluation_later(wildcards):
 
 
 def priority_of(stage):
-    """The priority of a stage's jobs."""
+    """The priority of a stage's jobs. Queries, checks and the viewer read the configuration: it comes first."""
+    if stage.after is None:
+        return 2000
     later = stage.lags or stage.phase == "audit"
     return (
         evaluation_later

@@ -29,7 +29,7 @@ if workflow.is_main_process:
         Path(".snakemake"), str(PLAN.layout.root), unlocking="--unlock" in sys.argv
     )
     watch.tell_plan(
-        results=str(PLAN.layout.root),
+        results=os.path.abspath(PLAN.layout.root),
         runs=len(EXPERIMENT.runs()),
         in_rounds=lambda: blocks.stages_of_a_job(PLAN),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -56,6 +57,20 @@ def test_a_path_gives_back_the_artifact_and_the_keys_it_was_made_from(keys, name
     assert located is not None
     assert located.artifact == name
     assert located.keys == {key: keys[key] for key in artifacts()[name].keys}
+
+
+def test_a_folder_of_an_experiment_may_be_a_link_to_another_disk(tmp_path):
+    layout = Layout(tmp_path / "results/household")
+    layout.root.mkdir(parents=True)
+    (tmp_path / "scratch").mkdir()
+    (layout.root / "rollouts").symlink_to(tmp_path / "scratch")
+    path = layout.path("turns", policy="rloo", seed=1, round=2)
+    located = layout.locate(path)
+    assert located is not None
+    assert located.keys == layout.locate_round(Path(path).parent) == {"policy": "rloo", "seed": 1, "round": 2}
+    (tmp_path / "link").symlink_to(layout.root)
+    assert layout.locate(tmp_path / "link/config.json") is not None
+    assert layout.locate(tmp_path / "config.json") is None
 
 
 @given(keys=keys)

@@ -197,13 +197,16 @@ def test_a_jobs_description_and_a_file_in_a_policy_lead_to_their_stage():
     assert answer("results/tiny/sft/policy/model.safetensors")[0] == "stage sft"
 
 
-@pytest.mark.usefixtures("folder")
-def test_an_experiment_on_disk_answers_for_itself():
-    """Its own configuration, not the folder's."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_experiment_on_disk_answers_for_itself(folder, elsewhere):
+    """Its own configuration, not the folder's, also where its rollouts are on another disk."""
     other = Plan(tiny.experiment(experiment="other", agent={"max_response_tokens": 9}))
     path = Path(other.layout.path("config"))
     path.parent.mkdir(parents=True)
     path.write_text(other.experiment.model_dump_json(), encoding="utf-8")
+    if elsewhere:
+        (folder / "disk").mkdir()
+        (path.parent / "rollouts").symlink_to(folder / "disk")
     lines = answer("results/other/rollouts/gigpo/seed0/round02/turns.parquet")
     assert lines[0] == "stage rollout: policy gigpo, seed 0, round 2"
     read = next(words(line)[-1] for line in lines if "policy:" in line)

@@ -70,6 +70,18 @@ def test_the_lock_of_a_living_run_stays(state, other):
     assert locked(state)
 
 
+def test_a_record_that_a_full_disk_cut_short_keeps_the_lock_only_while_its_process_lives(state, other):
+    records = state / "turncredit-processes"
+    records.mkdir()
+    (records / f"{socket.gethostname()}-{other.pid}.json").touch()
+    assert not locks.take_over(state)
+    assert locked(state)
+    other.kill()
+    other.wait()
+    assert locks.take_over(state)
+    assert not locked(state)
+
+
 def test_a_later_process_with_the_same_number_is_not_the_one_that_died(state, other):
     record_of(state, other)
     path = next((state / "turncredit-processes").glob("*.json"))

@@ -223,6 +223,14 @@ def test_a_note_does_not_hide_why_a_run_failed_after_its_jobs_had_begun(tmp_path
     assert "Snakemake's full log is the newest file" in said
 
 
+def test_a_note_does_not_hide_why_a_run_failed_whose_jobs_say_nothing_here_as_on_a_cluster(tmp_path, capsys):
+    (tmp_path / "output").write_text(f"turncredit: settings have changed\n{STATS}sbatch: error: invalid qos\n")
+    assert run._finish(1, tmp_path, run.State(cores=1), run.Console(width=200)) == 1
+    said = capsys.readouterr().out
+    assert "sbatch: error: invalid qos" in said
+    assert "Snakemake's full log is the newest file" in said
+
+
 def test_targets_of_the_snakefile_are_no_stages_that_end():
     assert run.wanted_jobs(STATS.replace("all  ", "runs ")) == {"tasks": 2, "sft": 1, "update": 3}
 
@@ -305,6 +313,22 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
     assert failed.returncode == 1
     assert f"failed: demos: {target}: not a readable Parquet file" in failed.stdout
     assert "Traceback" not in failed.stdout
+
+
+@pytest.mark.slow
+def test_a_run_writes_its_configuration_first_and_says_where_its_results_are_in_another_directory(
+    pipeline, workdir, tmp_path_factory
+):
+    """Whatever reads results while they are made needs their configuration."""
+    options = ("-m", "turncredit.pipeline.run", "--cores", "1", "-s", workdir / "Snakefile", "-d", workdir)
+    targets = (workdir / "results/tiny/tasks/train.parquet", workdir / "results/tiny/config.json")
+    config = ("--configfile", workdir / tiny.ARGUMENTS[1])
+    asked = [str(target.relative_to(workdir)) for target in targets]
+    done = pipeline.python(tmp_path_factory.mktemp("elsewhere"), *map(str, (*options, *asked, *config)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"artifacts  {workdir / 'results/tiny'}\n" in done.stdout
+    tasks, configuration = (target.stat().st_mtime_ns for target in targets)
+    assert configuration < tasks
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from tests.results import synthetic
 from turncredit.config.layout import Layout
@@ -44,6 +46,7 @@ def state(folder):
                 folder, "SELECT r.name, m.key, m.value, m.step, m.timestamp FROM metrics m JOIN runs r USING (run_uuid)"
             )
         ),
+        "params": sorted(table(folder, "SELECT r.name, p.key, p.value FROM params p JOIN runs r USING (run_uuid)")),
     }
 
 
@@ -114,6 +117,32 @@ def test_an_import_that_was_cut_short_is_finished_without_doubles(folder):
         connection.execute("DELETE FROM tags WHERE key LIKE 'imported.%'")
     assert track(folder)["known"] == 0
     assert state(folder) == before
+
+
+def test_tracking_again_adds_nothing_where_agents_have_warm_starts_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    own = {"agents": {"plain": {"name": "transcript"}}, "define": {"mine": {"base": "flat_grpo", "agent": "plain"}}}
+    config = synthetic.experiment(methods=["flat_grpo", "mine"], seeds=[0], rounds=1, games=6, **own)
+    folder = synthetic.make(tmp_path, config)
+    synthetic.metrics(Layout(folder), "sft", {"warm_start": "sft_plain"}, seconds=99.0)
+    first = track(folder)
+    assert track(folder) == {"imported": 0, "known": first["imported"]}
+
+
+def test_an_import_that_was_killed_between_any_two_calls_is_finished(folder, tmp_path, monkeypatch):
+    at_once = shutil.copytree(folder, tmp_path / "at_once")
+    track(at_once)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    for call in ("log_batch", "set_terminated", "log_batch"):
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, call, killed)
+            with pytest.raises(KeyboardInterrupt):
+                track(folder)
+    track(folder)
+    assert state(folder) == state(at_once)
 
 
 @pytest.mark.long

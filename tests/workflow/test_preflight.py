@@ -27,7 +27,7 @@ from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, machine, partitions, preflight
+from turncredit.pipeline import checks, failures, machine, partitions, preflight
 from turncredit.pipeline.failures import NodeFault
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.partitions import Asked
@@ -756,6 +756,44 @@ def test_the_doctor_makes_environments_before_its_clock_starts(tmp_path, monkeyp
     assert doctor.try_jobs(tiny.experiment(), "slurm", "conda", 1 / 60, conda=True) is not runs
     assert (tmp_path / "ran").exists() is runs
     assert ("FAIL  CreateCondaEnvironmentException" in capsys.readouterr().out) is not runs
+
+
+def doctor_says(folder: Path, monkeypatch, capsys, script: str) -> str:
+    """What the doctor prints of a miniature for which `script`, of the shell, stands in for Snakemake."""
+    monkeypatch.chdir(folder)
+    (folder / "Snakefile").touch()
+    stand_in = folder / "python"
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    doctor.try_jobs(tiny.experiment(), None, None, 1)
+    return capsys.readouterr().out
+
+
+NOTE = "echo 'turncredit: warning: disk: the results take more than there is' >&2"
+
+
+def test_a_note_does_not_hide_from_the_doctor_why_its_jobs_failed(tmp_path, monkeypatch, capsys):
+    begun = "echo 'Select jobs to execute...' >&2; echo 'sbatch: error: invalid qos' >&2"
+    said = doctor_says(tmp_path, monkeypatch, capsys, f"{NOTE}; {begun}; exit 1")
+    assert "FAIL  sbatch: error: invalid qos" in said
+
+
+def test_the_doctor_says_why_no_job_was_begun(tmp_path, monkeypatch, capsys):
+    said = doctor_says(tmp_path, monkeypatch, capsys, f"echo Building >&2; {NOTE.replace('warning: ', '')}; exit 2")
+    assert [line for line in said.splitlines() if line.startswith("FAIL")] == [
+        "FAIL  turncredit: disk: the results take more than there is"
+    ]
+
+
+def test_what_failed_in_an_earlier_miniature_is_no_finding_of_this_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(failures.JobFailed),
+        failures.recorded("update", {"method": "flat_grpo", "seed": "0", "round": "01"}, "results/tiny_doctor"),
+    ):
+        raise failures.JobFailed(1, "update flat_grpo seed0 round01: no memory", None)
+    assert "FAIL" not in doctor_says(tmp_path, monkeypatch, capsys, "exit 0")
 
 
 def test_missing_games_are_one_of_the_doctors_findings(tmp_path, monkeypatch):

@@ -477,3 +477,13 @@ def test_a_file_that_appears_late_is_left_to_snakemake_which_waits_for_it_and_na
     )
     fused.run(job)
     assert there.stat().st_mtime > 1.0
+
+
+def test_each_seed_reads_its_own_rollouts_also_where_their_folder_is_a_link_to_another_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(tiny.experiment(seeds=[0, 1], methods=["flat_grpo"], granularity="run"))
+    plan.layout.root.mkdir(parents=True)
+    (tmp_path / "scratch").mkdir()
+    (plan.layout.root / "rollouts").symlink_to(tmp_path / "scratch")
+    rounds = plan.experiment.blocks()[0]
+    assert blocks.inputs_by_seed(plan, "flat_grpo", rounds)(1) == blocks.inputs_of_block(plan, "flat_grpo", 1, rounds)

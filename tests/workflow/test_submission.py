@@ -95,6 +95,15 @@ def test_a_job_that_slurm_does_not_take_now_is_submitted_again_until_it_does(slu
     assert said[1] == "turncredit: Slurm takes jobs again"
 
 
+def test_a_group_of_jobs_that_slurm_does_not_take_now_is_submitted_again(slurm, executor):
+    slurm.refuse(LIMIT)
+    group = job()
+    group.is_group = lambda: True
+    del group.rule, group.wildcards  # as of Snakemake's
+    Submission(executor, every=0.01).run_job(group)
+    assert [one.external_jobid for one in executor.submitted] == ["17"]
+
+
 def test_a_job_that_slurm_refuses_for_good_fails_at_once(slurm, executor, capsys):
     slurm.refuse(WRONG)
     Submission(executor, every=60).run_job(job())

@@ -13,7 +13,7 @@ from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.data import tables
 from turncredit.errors import UserError, require
 from turncredit.pipeline import integrity, locks
-from turncredit.pipeline.expected_artifacts import plan_of
+from turncredit.pipeline.expected_artifacts import plans_of
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.invariants import check_settings, round_files, run_settings
 from turncredit.pipeline.stages.rollout_invariants import audited_files
@@ -35,15 +35,11 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     disable_progress_bar()
     broken = checked = rounds = artifacts = 0
     kinds: set[str] = set()
-    for folder in folders:
+    for folder, plan in plans_of(folders):
         probed: dict[str, Any] | None = None
-        try:
-            plan = plan_of(folder)
-        except UserError as error:  # such as an own method's file that is gone
-            if len(folders) == 1:
-                raise
+        if isinstance(plan, UserError):
             broken += 1
-            print(f"FAILS {'config':<13} {folder.name}: {error}")
+            print(f"FAILS {'config':<13} {folder.name}: {plan}")
             continue
         experiment, comparison = plan.experiment, integrity.compare(plan)
         artifacts += comparison.checked

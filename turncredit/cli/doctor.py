@@ -24,7 +24,7 @@ from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import GPU_JOBS, ROUNDS
 from turncredit.config.layout import Layout
 from turncredit.errors import UserError, require
-from turncredit.pipeline import failures, preflight
+from turncredit.pipeline import failures, preflight, run
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
@@ -160,17 +160,18 @@ def try_jobs(
         command += ["--configfile", str(small)]
         root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is
         shutil.rmtree(root, ignore_errors=True)
+        for earlier in failures.failures_in(str(root)):
+            failures.forget(earlier.rule, earlier.wildcards, earlier.results)
         if conda and not _made_environments(command):
             return True
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
         status, said, late = within(60 * minutes, command, Path(scratch) / "said")
     lines = report_of(root)
     print("\n".join(lines))
-    own = [line for line in said if line.startswith("turncredit: ")]
     if late:
         print(f"FAIL  not every job has ended after {minutes:g} minutes (--minutes); {late}")
     elif status and not any(line.startswith("FAIL") for line in lines):
-        print("\n".join(f"FAIL  {line}" for line in own or said[-5:]))
+        print("\n".join(f"FAIL  {line}" for line in run.mistakes_in("\n".join(said)) or said[-5:]))
     if status == 0:
         shutil.rmtree(root, ignore_errors=True)
     return status != 0

@@ -133,19 +133,15 @@ def clean(
     settings that the configuration no longer has, or were requested by path.
     """
     from turncredit.pipeline import integrity, locks
-    from turncredit.pipeline.expected_artifacts import plan_of
+    from turncredit.pipeline.expected_artifacts import plans_of
     from turncredit.views.experiments import experiment_folders
 
     if not stale:
         raise UserError("clean: add --stale, to list the artifacts that the configuration would not make")
-    count, folders = 0, experiment_folders(results)
-    for folder in folders:
-        try:
-            plan = plan_of(folder)
-        except UserError as error:
-            if len(folders) == 1:
-                raise
-            print(f"left alone {folder}: {error}")
+    count = 0
+    for folder, plan in plans_of(experiment_folders(results)):
+        if isinstance(plan, UserError):
+            print(f"left alone {folder}: {plan}")
             continue
         paths = integrity.unplanned_files(plan)
         if yes and paths:

@@ -149,12 +149,12 @@ def of_path(
             )
     else:
         plan = plan_of(configfile, results, config, installed=False)
-    root, whole = plan.layout.root.resolve(), path.resolve()
-    if not whole.is_relative_to(root):
+    below = plan.layout.relative(path)
+    if below is None:
         raise UserError(
             f"{path}: not below {plan.layout.root}, the results of this configuration; give another with --configfile"
         )
-    relative = whole.relative_to(root)
+    relative = Path(below)
     for candidate in (relative, *relative.parents):  # files in a folder that a stage makes
         if step := step_of(candidate.as_posix()):
             return plan, *step

@@ -16,6 +16,7 @@ The key `warm_start` is a warm start: `sft` for the experiment's own agent, `sft
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,24 +166,30 @@ class Layout:
 
     def locate(self, path: str | Path) -> Located | None:
         """The artifact at `path`; None if it is not an artifact of this experiment."""
-        path = Path(path)
-        try:
-            relative = path.resolve().relative_to(self.root.resolve()).as_posix()
-        except ValueError:
+        relative = self.relative(path)
+        if relative is None:
             return None
         for name, kind in artifacts().items():
             keys = keys_in(kind.pattern, relative)
             if keys is not None:
-                return Located(name, keys, path)
+                return Located(name, keys, Path(path))
         return None
 
     def locate_round(self, folder: str | Path) -> dict[str, str | int] | None:
         """The keys of a round's folder: policy, seed and round of turns, or method, seed and round of a run."""
-        try:
-            relative = Path(folder).resolve().relative_to(self.root.resolve()).as_posix()
-        except ValueError:
-            return None
-        return keys_in(ROLLOUTS, relative) or keys_in(RUN, relative)
+        relative = self.relative(folder)
+        return (keys_in(ROLLOUTS, relative) or keys_in(RUN, relative)) if relative else None
+
+    def relative(self, path: str | Path) -> str | None:
+        """A path from the experiment's folder on; None if it is not in it.
+
+        First the path as it is written: a folder below may be a link to another disk. Then where links lead.
+        """
+        for real in (os.path.abspath, os.path.realpath):
+            one, root = Path(real(path)), Path(real(self.root))
+            if one.is_relative_to(root):
+                return one.relative_to(root).as_posix()
+        return None
 
     def find(self, name: str, **wanted: str | int) -> Iterator[Located]:
         """The artifacts of one kind that are on disk, sorted by path; `wanted` keys restrict them."""

@@ -6,6 +6,7 @@ them by path. They are in no report, query or MLflow run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from turncredit.config.layout import Layout
@@ -29,6 +30,20 @@ def plan_of(folder: str | Path) -> Plan:
         return plan
     except UserError as error:
         raise UserError(f"{Layout(folder).path('config')}: {str(error).removeprefix('config: ')}") from None
+
+
+def plans_of(folders: Sequence[Path]) -> Iterator[tuple[Path, Plan | UserError]]:
+    """Each experiment's folder with its plan, or with the mistake in its configuration, such as an own method's file
+    that is gone: others go on. Raises UserError where there is no other."""
+    for folder in folders:
+        plan: Plan | UserError
+        try:
+            plan = plan_of(folder)
+        except UserError as error:
+            if len(folders) == 1:
+                raise
+            plan = error
+        yield folder, plan
 
 
 def current(folder: str | Path) -> Layout:

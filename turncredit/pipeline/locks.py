@@ -43,8 +43,10 @@ def take_over(state: Path, experiment: str = "", *, unlocking: bool = False) -> 
     for path in records.glob("*.json"):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False  # a process is just starting and writing it
+        except OSError:
+            return False  # another process has just removed it
+        except ValueError:  # a process is just starting and writing it, or has found the disk full
+            record = _named(path)
         elsewhere = record["host"] != me["host"]
         if _same(record, me):
             continue
@@ -55,6 +57,13 @@ def take_over(state: Path, experiment: str = "", *, unlocking: bool = False) -> 
         shutil.rmtree(state / "locks", ignore_errors=True)
         (state / "locks").mkdir(exist_ok=True)
     return locked
+
+
+def _named(path: Path) -> dict[str, Any]:
+    """The process that a record is called after, whatever it says: the one of that number now, if there is one."""
+    host, _, number = path.stem.rpartition("-")
+    running = identity(int(number)) if host == socket.gethostname() else None
+    return running or {"host": host, "pid": int(number), "boot": _boot()}
 
 
 def holder(state: Path, experiment: str | None = None) -> tuple[str, int] | None:

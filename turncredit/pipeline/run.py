@@ -50,8 +50,8 @@ SHOWN = (*ALONE, "report", "track")
 INTERRUPTED, STOP_WITHIN = 130, 5.0
 #: How this program's lines begin in what Snakemake prints.
 OURS = "turncredit: "
-#: What Snakemake says where another one works.
-LOCKED = "Directory cannot be locked"
+#: What Snakemake says where another one works, and before its first jobs.
+LOCKED, BEGUN = "Directory cannot be locked", "Select jobs to execute"
 #: Snakemake's options for a configuration's files and for its single keys.
 CONFIGFILE, SINGLE_KEYS = ("--configfile", "--configfiles"), ("--config", "-C")
 #: Options with which Snakemake runs no job: what it prints is the answer.
@@ -390,7 +390,6 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         console.print(line, markup=False, soft_wrap=True)
     output = printed(folder)
     if status:
-        # Once jobs have run, this program's lines are notes, and none is the reason for the failure.
         own = [] if state.ended else mistakes_in(output)
         rest = [] if any("error" in job for job in state.ended) else output.splitlines()[-25:]
         for line in (line for line in own or rest if line not in state.said):
@@ -403,7 +402,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         return status
     took = time.time() - state.begun
     outside = f", {state.outside_share():.0%} of it outside of jobs" if state.ended else " (nothing was left to do)"
-    results = Path(state.plan["results"])
+    results = Path(os.path.relpath(state.plan["results"]))  # from here: Snakemake may run in another --directory
     page = results / "report" / "index.html"
     # Of jobs for other targets, a report that stands there says nothing.
     reported = page.exists() and (not state.ended or any(job["rule"] == "report" for job in state.ended))
@@ -421,7 +420,12 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
 
 
 def mistakes_in(output: str) -> list[str]:
-    """The mistakes that Snakemake printed where it could not plan, a line each; empty if none is known."""
+    """The mistakes for which Snakemake began no job, a line each; empty if none is known.
+
+    Once jobs have begun, this program's lines are notes, and none is the reason for a failure.
+    """
+    if BEGUN in output:
+        return []
     lines = [line for line in output.splitlines() if line.startswith(OURS)]
     if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
         host, process = other

@@ -106,9 +106,14 @@ class Submission:
             self._since = None
 
     def _is_there(self, job: Any) -> bool:
-        """Whether Slurm has taken the job although its answer was lost: then it is waited for like any other."""
+        """Whether Slurm has taken the job although its answer was lost: then it is waited for like any other.
+
+        Of a group of jobs this is not known: several may have the same comment.
+        """
+        if job.is_group():
+            return False
         run, wildcards = self._executor.run_uuid, [str(key) for key in job.wildcards]
-        comment = slurm.comment_of(job.rule.name, wildcards) if not job.is_group() else None
+        comment = slurm.comment_of(job.rule.name, wildcards)
         try:
             there = next((one for one in slurm.queue([run]) if one.comment == comment), None)
         except UserError:  # squeue does not answer either

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -52,9 +53,10 @@ def layouts_below(
 
 
 def experiment_of(path: str | Path) -> Path | None:
-    """The experiment's folder that contains `path`; None if there is none."""
+    """The experiment's folder that contains `path`, as it is written or where links lead; None if there is none."""
     name = artifact("config").pattern
-    return next((folder for folder in Path(path).resolve().parents if (folder / name).exists()), None)
+    above = (*Path(os.path.abspath(path)).parents, *Path(path).resolve().parents)
+    return next((folder for folder in above if (folder / name).exists()), None)
 
 
 def read_config(folder: str | Path) -> Experiment:

@@ -186,9 +186,7 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
         payer = paid_by(stage, keys, rounds, played)
         if payer in (SHARED, AUDIT):
             whose = keys.get("policy", keys.get("method"))
-            # Every agent has its own warm start.
-            start = "" if keys.get("warm_start", SFT) == SFT else f"-{keys['warm_start']}"
-            parent, below, name = SHARED, f"{SHARED}/{whose}", path.stem + start
+            parent, below, name = SHARED, f"{SHARED}/{whose}", _file_name(path, keys)
         else:
             parent, below, name = f"{payer}/seed{keys['seed']}", payer, stage if "method" in keys else path.stem
         # Metrics of the whole run (its invariants) are in the run itself.
@@ -201,7 +199,8 @@ def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[
     """Create missing runs and log the metrics files that are new or have changed.
 
     The tags that mark files as done are written last, and parents before their rounds: metrics that a killed process
-    logged are logged again, and MLflow treats them as the same row, since time, round and value are the same.
+    logged are logged again, and MLflow treats them as the same row, since time, round and value are the same. A run
+    that was created and nothing more gets its parameters then.
     """
     from mlflow.entities import Metric, Param, RunTag
 
@@ -220,7 +219,8 @@ def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[
             below = {} if key == first.parent else {"mlflow.parentRunId": ids[first.parent]}
             created = client.create_run(mlflow_id, measured[0].start, {KEY: key, **below}, run_name=key)
             ids[key] = created.info.run_id
-            params = {"round": str(first.round)} if below else _parameters(experiment, key)
+        if key not in runs or not runs[key].data.params:
+            params = _parameters(experiment, key) if key == first.parent else {"round": str(first.round)}
         # A run's own numbers are its rounds', by round: the curves that MLflow draws.
         metrics = [
             Metric(f"{one.entry.name}/{name}", value, one.end, one.entry.round or 0)
@@ -229,14 +229,19 @@ def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[
         ]
         tags = dict(one.mark for one in own) | (_links(own[0].entry, experiment, layout) if own else {})
         client.log_batch(ids[key], metrics=metrics, params=[Param(*param) for param in params.items()])
-        client.log_batch(ids[key], tags=[RunTag(*tag) for tag in tags.items()])
         client.set_terminated(ids[key], end_time=max(one.end for one in measured))
+        client.log_batch(ids[key], tags=[RunTag(*tag) for tag in tags.items()])
     return {"imported": float(len(new)), "known": float(len(every) - len(new))}
+
+
+def _file_name(path: Path, keys: Mapping[str, str | int]) -> str:
+    """A metrics file's name without its ending, with the warm start's: every agent has its own."""
+    return path.stem + ("" if keys.get("warm_start", SFT) == SFT else f"-{keys['warm_start']}")
 
 
 def _read(entry: Entry, run: Run | None) -> Measured | None:
     """The metrics file of `entry`, or None if the tags of its run show that it was copied in its present state."""
-    mark = (f"imported.{entry.path.stem}", hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16])
+    mark = (f"imported.{_file_name(entry.path, entry.keys)}", hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16])
     if run is not None and run.data.tags.get(mark[0]) == mark[1]:
         return None
     data = read_metrics(entry.path)
