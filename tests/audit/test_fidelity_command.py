@@ -82,6 +82,19 @@ def test_a_ceiling_that_a_method_exceeds_is_too_few_turns_as_in_the_report(capsy
     assert ceilings.split("(noise ceiling)")[1].split() == ["+0.90", *2 * TOO_FEW.split(), "+0.80", "-"]
 
 
+def test_the_ceiling_is_that_of_all_turns_where_a_method_lacks_credit_for_some(capsys):
+    nan = float("nan")
+    rows = [
+        module.Row(method, measure, "all", value, nan, nan, turns, 9, Ceiling(top, nan, nan, 1))
+        for method, value, turns, top in (("partly", 0.95, 3, 0.9), ("whole", 0.4, 200, 0.8))
+        for measure in SHOWN
+    ]
+    counts = dict.fromkeys(COUNTED, 9)
+    command_module._print(module.Fidelity(tuple(rows), {"partly": counts, "whole": counts}))
+    ceilings = next(line for line in capsys.readouterr().out.splitlines() if "(noise ceiling)" in line)
+    assert ceilings.split("(noise ceiling)")[1].split() == ["+0.80"] * len(SHOWN)
+
+
 def test_reward_stands_in_for_success_and_nothing_but_keys_is_needed_beside(paths):
     whole, _ = reading.load(paths["turns"], [paths["credits"]], paths["branches"])
     change(paths["turns"], without("success", "family", "valid"))

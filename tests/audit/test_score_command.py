@@ -286,6 +286,28 @@ def test_the_leaderboard_lists_each_method_once_with_its_numbers_or_the_reason()
     assert any(line.startswith("| *`random_credit`*") for line in lines)
 
 
+def test_worlds_without_an_expected_gradient_are_named():
+    def only_where_an_action_is_refused(turns):
+        """Flat GRPO's credit where any action is refused; nothing in other worlds."""
+        return turns.reward_N * (not turns.truths("valid").all())
+
+    card = score(resolve(only_where_an_action_is_refused), worlds=("early", "refused", "ruin"), rollouts=2048)
+    summary, found = summarise(card, card), {one.world: one.validity[SIZE].cosine.value for one in card.worlds}
+    assert np.isnan([found["early"], found["ruin"]]).all()
+    assert found["refused"] > 0.3
+    assert (summary.cosine, summary.where) == (found["refused"], "refused")
+    assert any("does not differ from zero in early, ruin." in line for line in verdict(card, summary))
+
+
+@pytest.mark.parametrize(("world", "rollouts", "seed"), [("luck", 2048, 0), ("stop_helps", 1024, 1)])
+def test_credit_that_says_nothing_has_no_direction(world, rollouts, seed):
+    # The expected gradient of a constant is zero, so whatever is left of the mean over drawn groups is noise.
+    method = resolve(lambda turns: np.ones(turns.n), "constant")
+    constant = score(method, worlds=(world,), rollouts=rollouts, seed=seed)
+    assert np.isnan([one.validity[SIZE].cosine.value for one in constant.scored()]).all()
+    assert "It has no expected gradient that differs from zero." in verdict(constant, summarise(constant, constant))
+
+
 @pytest.mark.slow
 def test_worlds_with_the_same_answer_about_going_on_share_a_sentence():
     card = score(METHODS["flat_grpo"], worlds=("repair", "stop", "stop_paid"), rollouts=64)

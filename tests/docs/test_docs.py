@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 import typer
 import yaml
@@ -348,6 +350,24 @@ def test_credit_against_progress_is_asked_for_only_where_progress_was_measured(r
         path.unlink()
     rows = nonempty(sql.answer(_query("run_credits c JOIN turns"), tmp_path / "results").to_pylist())
     assert {row["round"] for row in rows} == {1}
+
+
+def test_credit_against_progress_leaves_out_turns_whose_goal_is_out_of_reach() -> None:
+    # The last turn loses the goal: a distance of -1 is not 5 actions nearer.
+    rows = pa.table(
+        {
+            "turn_id": [0, 1, 2, 3],
+            "advantage": [0.1, 0.2, 0.3, -9.0],
+            "distance_before": [5, 6, 7, 4],
+            "distance": [5, 5, 5, -1],
+        }
+    )
+    credited = rows.select(["turn_id", "advantage"]).append_column("method", pa.array(["m"] * 4))
+    with duckdb.connect() as connection:
+        connection.register("turns", rows.drop_columns("advantage"))
+        connection.register("run_credits", credited.append_column("round", pa.array([1] * 4)))
+        found = connection.execute(_query("run_credits c JOIN turns")).fetchall()
+    assert found == [("m", 1, pytest.approx(1.0))]
 
 
 @pytest.mark.parametrize("block", pages.blocks("sql"), ids=str)

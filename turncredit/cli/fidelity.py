@@ -79,9 +79,14 @@ def _print(result: module.Fidelity) -> None:
 
 
 def _ceiling(rows: Sequence[module.Row]) -> str:
-    """The ceiling of a measure's rows, or why there is none, as in the report."""
-    ceiling = rows[0].ceiling if rows else None
-    if ceiling is not None and exceeded(ceiling.value, (row.value for row in rows)):
+    """The ceiling of a measure's rows, or why there is none, as in the report.
+
+    It is that of the turns which most are scored on: a method that lacks credit for some has a ceiling of its own.
+    """
+    most = max((row.turns for row in rows), default=0)
+    alike = [row for row in rows if row.turns == most]
+    ceiling = alike[0].ceiling if alike else None
+    if ceiling is not None and exceeded(ceiling.value, (row.value for row in alike)):
         return TOO_FEW
     return _cell(ceiling)
 

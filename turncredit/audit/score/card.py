@@ -105,8 +105,8 @@ class Summary(NamedTuple):
     """A few numbers over worlds, for groups of 8; NaN where there is none.
 
     rank, sign, top   means over worlds; `chance` is that of `top` for a turn picked at random
-    cosine            mean over worlds
-    worst, where      the smallest cosine and its world
+    cosine            mean over the worlds in which the expected gradient is distinguishable from zero
+    worst, where      the smallest cosine and its world, among the same worlds
     noise             rollouts that are needed, as a multiple of flat GRPO's: geometric mean over worlds; infinite
                       where in some world the expected gradient does not point along the policy gradient
     going_on          deviations that are paid for going on where it changes nothing; right is 0

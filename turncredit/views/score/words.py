@@ -139,11 +139,17 @@ def _identified(card: Card, summary: Summary) -> str:
 def _valid(card: Card, summary: Summary) -> str:
     if isnan(summary.worst):
         return "It has no expected gradient that differs from zero."
-    worst = f"cosine {share(summary.worst)}"
+    worst, none = f"cosine {share(summary.worst)}", _without_direction(card)
     if summary.worst >= VALID:
-        return f"Its expected gradient points along the policy gradient: {worst} in the worst world."
+        return f"Its expected gradient points along the policy gradient: {worst} in the worst world.{none}"
     wrong = next(one.validity[SIZE] for one in card.scored() if one.world == summary.where)
-    return f"Its expected gradient is biased: {worst} in {summary.where}{_where(wrong.paid, wrong.charged)}."
+    return f"Its expected gradient is biased: {worst} in {summary.where}{_where(wrong.paid, wrong.charged)}.{none}"
+
+
+def _without_direction(card: Card) -> str:
+    """In which worlds there is no cosine, as a sentence; empty where all have one."""
+    worlds = [one.world for one in card.scored() if isnan(one.validity[SIZE].cosine.value)]
+    return f" It does not differ from zero in {', '.join(worlds)}." if worlds else ""
 
 
 def _where(paid: Decision | None, charged: Decision | None) -> str:
