@@ -72,6 +72,16 @@ def test_the_number_of_receptacles_stays_within_the_settings():
     assert sizes == {6, 7, 8, 9}
 
 
+def test_rooms_have_no_more_distractors_than_the_settings_say_and_fewer_where_one_fits_nowhere():
+    settings = Settings(families=("pick",), receptacles=(4, 4), distractors=(6, 6))
+    counts = {
+        json.loads(row["game"])["pddl_problem"].count("(inReceptacle ") - 1  # the object of the goal
+        for row in make_tasks("train", 60, 0, settings)
+    }
+    assert max(counts) == 6
+    assert min(counts) < 6
+
+
 def test_too_many_tasks_for_tiny_rooms_are_an_error_that_says_what_to_change(monkeypatch):
     monkeypatch.setattr(generate, "_ATTEMPTS", 20)
     settings = Settings(families=("heat",), rooms=("kitchen",), receptacles=(4, 4), distractors=(0, 0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import time
 
 import pytest
 from hypothesis import given
@@ -67,6 +69,21 @@ def test_both_forms_of_actions_are_read(action: str, read: tuple[str, str]) -> N
 @given(st.sampled_from(("search", "answer")), st.text("abc [1] X", min_size=1), st.sampled_from(("tags", "brackets")))
 def test_a_written_action_is_read_as_it_was_meant(kind: str, text: str, form: str) -> None:
     assert parse(write(kind, text, form)) == (kind, " ".join(text.split()))
+
+
+@given(
+    st.lists(st.sampled_from(("<search>", "</search>", "<answer>", "</answer>", "one", "\n")), max_size=9).map("".join)
+)
+def test_the_first_closed_tag_counts(action):
+    match = re.search(r"<(search|answer)>(.*?)</\1>", action, re.DOTALL)
+    if match:
+        assert parse(action) == (match[1], " ".join(match[2].split()))
+
+
+def test_a_tag_that_is_opened_again_and_again_is_read_in_linear_time():
+    started = time.process_time()
+    assert parse("<search>" * 5_000)[0] == "search"
+    assert time.process_time() - started < 2
 
 
 # ---------------------------------------------------------------- a rollout

@@ -141,6 +141,7 @@ def test_households_have_the_rooms_and_as_many_things_as_the_settings_say():
         assert names[:2] == ["kitchen", "living_room"]
         assert not {"toilet", "bathroom_cabinet", "bathroom_counter"} & set(names)
         assert len(set(names) & set(THINGS)) == 3
+        assert {names.count(name) for name in set(names) & set(THINGS)} <= {1, 2}
 
 
 def test_wrong_settings_and_too_few_tasks_are_errors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,35 @@ def test_what_an_environment_says_of_the_outcome_is_taken_out(
 )
 def test_other_texts_stay_as_they_are(observation: str) -> None:
     assert redact("searchqa", "<search>x</search>", observation) == observation
+
+
+#: what is taken out of any environment's reply, as one expression: it begins anew at every letter of a sentence
+TELLING = re.compile(
+    r"""\*{3}[^*\n]{0,80}\*{3}
+    | [^.!?\n]*\b(?:you(?:'ve|\ have)?\ (?:won|lost|win|lose)\b|task\ (?:completed|complete|failed|succeeded)\b
+        |(?:goal|task)\ (?:was\ |has\ been\ |is\ )?(?:achieved|accomplished|reached)\b)[^.!?\n]*[.!?]?
+    | [^.!?\n]*\byour\ score\b[^\n]*
+    | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+PIECES = (
+    "***", " ", ".", "!", "?", "\n", "0.5", "mug 1", "you won", "You've lost", "you", "won", "task failed", "task ",
+    "goal", " has been ", "reached", "your score", "Your Score is", "reward: 1.0", "score = -3", "success [SEP] : true",
+    "won\n= 5", "correct:false", "_", "é",
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
+def test_whole_sentences_lines_and_marks_are_taken_out_from_left_to_right(observation: str) -> None:
+    assert (redact("other", "go", observation).strip() or HIDDEN) == (TELLING.sub("", observation).strip() or HIDDEN)
+
+
+@pytest.mark.parametrize("piece", ['{"id": 3, "task": "x"}, ', "you won. ", "reward: 1 ", "*** a", "your score\n"])
+def test_a_long_reply_is_read_in_linear_time(piece: str) -> None:
+    started = time.process_time()
+    redact("other", "go", piece * (60_000 // len(piece)))
+    assert time.process_time() - started < 10
 
 
 def test_a_window_has_the_turns_around_and_no_more_than_five_on_a_side() -> None:

@@ -34,16 +34,20 @@ UNKNOWN = "unknown"
 TEXT_LIMIT = 2000
 
 # Phrases in which environments reveal the outcome. Whole sentences, lines or [SEP] parts are removed.
-_OUTCOME = re.compile(
+_MARK = re.compile(
     r"""
-      \*{3}[^*\n]{0,80}\*{3}                                                    # *** You have won ***
-    | [^.!?\n]*\b(?:you(?:'ve|\ have)?\ (?:won|lost|win|lose)\b|task\ (?:completed|complete|failed|succeeded)\b
-        |(?:goal|task)\ (?:was\ |has\ been\ |is\ )?(?:achieved|accomplished|reached)\b)[^.!?\n]*[.!?]?
-    | [^.!?\n]*\byour\ score\b[^\n]*                                            # your score (min 0.0, max 1.0) ...
+      (?P<stars>\*{3}[^*\n]{0,80}\*{3})                                          # *** You have won ***
     | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_VERDICT = (
+    r"\b(?:you(?:'ve| have)? (?:won|lost|win|lose)\b|task (?:completed|complete|failed|succeeded)\b"
+    r"|(?:goal|task) (?:was |has been |is )?(?:achieved|accomplished|reached)\b)"
+)
+_SENTENCE = re.compile(_VERDICT, re.IGNORECASE)
+_TOLD = re.compile(rf"{_VERDICT}|\byour score\b", re.IGNORECASE)  # your score (min 0.0, max 1.0) ...: to the line's end
+_END = re.compile(r"[.!?\n]|\Z")
 _HINT = re.compile(r"won|lost|win|lose|score|task|goal|reward|success|correct|\*\*\*", re.IGNORECASE)
 
 
@@ -138,7 +142,36 @@ def redact(env: str, action: str, observation: str) -> str:
             return hidden
     if not _HINT.search(observation):
         return observation
-    return _OUTCOME.sub("", observation).strip() or HIDDEN
+    return _without_outcome(observation).strip() or HIDDEN
+
+
+def _without_outcome(text: str) -> str:
+    """`text` without the phrases that reveal the outcome.
+
+    Not by one expression: that would begin anew at every letter of a sentence, and a reply may be one of 10,000.
+    """
+    kept, at = [], 0
+    mark, told = _MARK.search(text), _TOLD.search(text)
+    while mark or told:
+        begin, end = _sentence(text, at, told) if told else (len(text), len(text))
+        if mark and (mark.start() < begin or (mark.start() == begin and mark["stars"])):
+            begin, end = mark.span()
+        kept.append(text[at:begin])
+        at = end
+        mark = _MARK.search(text, at) if mark and mark.start() < at else mark
+        told = _TOLD.search(text, at) if told and told.start() < at else told
+    return "".join([*kept, text[at:]])
+
+
+def _sentence(text: str, at: int, told: re.Match[str]) -> tuple[int, int]:
+    """Where the sentence (from `at` on) begins and ends that tells the outcome; of a score, where the line ends."""
+    begin = max(at, *(text.rfind(sign, at, told.start()) + 1 for sign in ".!?\n"))
+    sign = _END.search(text, told.end())
+    assert sign is not None
+    if _SENTENCE.search(text, begin, sign.start()):
+        return begin, sign.start() + (sign[0] in (".", "!", "?"))
+    line = text.find("\n", told.end())
+    return begin, line if line >= 0 else len(text)
 
 
 @cache

@@ -31,7 +31,7 @@ class Settings(Closed):
     receptacles: tuple[int, int] = (6, 10)
     """Fewest and most receptacles in a generated room."""
     distractors: tuple[int, int] = (4, 10)
-    """Fewest and most objects that have nothing to do with the goal."""
+    """Fewest and most objects drawn that have nothing to do with the goal; one that fits nowhere is left out."""
     horizon: Annotated[int, Field(ge=1, le=1000)] = 30
     """Commands until a rollout ends."""
     success_reward: Annotated[float, Field(gt=0)] = 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-_CLOSED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 _OPEN = re.compile(r"<(search|answer)>(.*)", re.DOTALL)
 _BRACKETED = re.compile(r"^\s*(search|answer|finish)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>|^\s*(?:answer|finish)\s*\[", re.IGNORECASE)
@@ -19,10 +18,21 @@ def parse(action: str) -> tuple[str, str]:
     case, as ReAct writes it (`Search[x]`, `Finish[x]`), and `finish` is `answer`. Control characters and runs of white
     space become one space.
     """
-    match = _CLOSED.search(action) or _OPEN.search(action) or _BRACKETED.match(action)
-    kind, text = match.groups() if match else ("", action)
+    match = None if (closed := _closed(action)) else _OPEN.search(action) or _BRACKETED.match(action)
+    kind, text = closed or (match.groups() if match else ("", action))
     kind = kind.lower()
     return "answer" if kind == "finish" else kind, " ".join(_UNSEEN.sub(" ", text).split())
+
+
+def _closed(action: str) -> tuple[str, str] | None:
+    """Kind and text of the first closed tag, in time linear in the action: a policy may open a tag again and again."""
+    found = []
+    for kind in ("search", "answer"):
+        start = action.find(f"<{kind}>")
+        end = action.find(f"</{kind}>", start) if start >= 0 else -1
+        if end >= 0:
+            found.append((start, kind, action[start + len(kind) + 2 : end]))
+    return min(found)[1:] if found else None
 
 
 def write(kind: str, text: str, form: str) -> str:

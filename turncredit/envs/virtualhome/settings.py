@@ -25,7 +25,7 @@ class Settings(Closed):
     rooms: tuple[Room, ...] = ROOMS
     """Rooms of a generated household."""
     things: tuple[int, int] = (8, 12)
-    """Fewest and most small objects in a generated household."""
+    """Fewest and most kinds of small objects in a generated household; there are two of about a third of them."""
     families: tuple[Family, ...] = ("device", "place", "wash", "two", "watch", "machine")
     """Families of generated tasks; they take turns."""
 
