@@ -103,6 +103,8 @@ def test_success_score_and_reward_are_in_no_request_that_leaves_the_process(
         ("scienceworld", "look", "A room. Score: 0.5", "A room."),
         ("other", "go", "Done. reward=1.0", "Done."),
         ("other", "go", "success: true", HIDDEN),
+        ("other", "go", '{"reward": 1.0, "observation": "A door."}', '{, "observation": "A door."}'),
+        ("other", "go", '{"success": 1, "is_correct":true}', '{"success": 1, }'),
         ("other", "go", "You lose", HIDDEN),
     ],
 )
@@ -135,13 +137,14 @@ TELLING = re.compile(
     | [^.!?\n]*\b(?:you(?:'ve|\ have)?\ (?:won|lost|win|lose)\b|task\ (?:completed|complete|failed|succeeded)\b
         |(?:goal|task)\ (?:was\ |has\ been\ |is\ )?(?:achieved|accomplished|reached)\b)[^.!?\n]*[.!?]?
     | [^.!?\n]*\byour\ score\b[^\n]*
-    | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b""",
+    | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b
+    | "(?:reward|won|is_correct)"\s*:\s*(?:-?\d+(?:\.\d+)?|true|false)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 PIECES = (
     "***", " ", ".", "!", "?", "\n", "0.5", "mug 1", "you won", "You've lost", "you", "won", "task failed", "task ",
     "goal", " has been ", "reached", "your score", "Your Score is", "reward: 1.0", "score = -3", "success [SEP] : true",
-    "won\n= 5", "correct:false", "_", "é",
+    "won\n= 5", "correct:false", "_", "é", '"won": 1', '"', "reward",
 )  # fmt: skip
 
 

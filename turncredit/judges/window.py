@@ -38,6 +38,7 @@ _MARK = re.compile(
     r"""
       (?P<stars>\*{3}[^*\n]{0,80}\*{3})                                          # *** You have won ***
     | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b
+    | "(?:reward|won|is_correct)"\s*:\s*(?:-?\d+(?:\.\d+)?|true|false)\b       # in JSON success is a tool's
     """,
     re.IGNORECASE | re.VERBOSE,
 )
