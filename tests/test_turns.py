@@ -157,6 +157,12 @@ def test_a_group_is_dead_where_returns_are_equal_but_for_rounding() -> None:
     assert Turns(table({"taken back": [[0.1, 0.2, -0.3], [0]]})).dead_G.tolist() == [True]
 
 
+def test_a_return_is_above_a_level_by_more_than_rounding() -> None:
+    turns = Turns(table({"g": [[0.1, 0.2], [0.3], [0.31], [1e-12], [0.1, 0.2, -0.3], [0]]}))
+    assert turns.above_R(0.3).tolist() == [False, False, True, False, False, False]
+    assert turns.above_R(0).tolist() == [True, True, True, True, False, False]
+
+
 def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -> None:
     turns = Turns(SMALL)
     assert turns.stats_G(turns.return_R).mean_C.tolist() == [0.5, 2]

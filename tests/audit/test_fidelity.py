@@ -10,9 +10,11 @@ import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
 from tests.audit import known_truth
+from tests.credit.tables import side, table
 from turncredit.audit import fidelity, fidelity_measures
 from turncredit.audit import scored_turns as reading
 from turncredit.data import tables
+from turncredit.data.turns import SideTable, Turns
 from turncredit.stats.bootstrap import BLOCKS, Resamples, Statistic, ratio
 
 
@@ -290,6 +292,14 @@ def test_success_is_the_rollouts_and_may_come_from_its_return(tmp_path):
     assert (again.success_N == scored.success_N).all()
     assert (scored.success_N == columns["success"]).all()
     assert scored.scale == 1.0
+
+
+def test_a_rollout_that_lost_all_it_earned_is_no_success_by_its_return():
+    turns = table({"g": [[0.1, 0.2, -0.3], [0, 0, 1]]})
+    truth = side(turns, advantage_true=[0.0] * 6, advantage_true_se=[1.0] * 6)
+    view = Turns(turns)
+    scored = reading.join(view, SideTable(view, truth, "branches", partial=True))
+    assert scored.success_N.tolist() == [False] * 3 + [True] * 3
 
 
 @pytest.mark.slow

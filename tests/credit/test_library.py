@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.credit import synthetic
+from tests.credit.tables import table as turns_of
 from turncredit import credit
 from turncredit.cli.main import main
 from turncredit.credit import METHODS
@@ -174,3 +175,14 @@ def test_which_rollouts_succeeded_is_not_guessed_from_graded_returns(method: str
     assert credit(graded, method, success_above=0.5).num_rows == table.num_rows
     won = made[0]["success"]
     assert credit(graded.append_column("success", won), method).num_rows == table.num_rows
+
+
+def test_a_return_that_is_above_the_mark_by_rounding_alone_is_no_success() -> None:
+    """.1 + .2 - .3 is above 0 in floating point, and .1 + .2 above .3."""
+    names = {"action": ["go"] * 6, "next_observation": ["You go."] * 6}
+    taken_back = turns_of({"g": [[0.1, 0.2, -0.3], [0, 0, 0]]}, **names)
+    assert not credit(taken_back, "mgr_no_critic")["outcome"].to_numpy().any(), "a group without a success"
+    one_won = turns_of({"g": [[0.1, 0.2, -0.3], [0, 0, 1]]}, **names)
+    assert credit(one_won, "mgr_no_critic")["outcome"].to_pylist() == [-1.0] * 3 + [1.0] * 3
+    at_the_mark = turns_of({"g": [[0.1, 0.2, 0], [0, 0, 0.3]]}, **names)
+    assert not credit(at_the_mark, "mgr_no_critic", success_above=0.3)["outcome"].to_numpy().any()

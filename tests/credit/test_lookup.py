@@ -72,6 +72,14 @@ def test_a_later_parts_column_takes_no_earlier_parts_name() -> None:
     assert "has_progressive_advantage_rollout" not in compute(TABLE, METHODS["has_progressive"], SIDE).column_names
 
 
+@pytest.mark.parametrize("estimator", ["carl", "g2po", "gagpo", "ppo", "vineppo"])
+def test_a_critic_after_an_estimator_with_values_is_refused_since_it_would_learn_from_those(estimator: str) -> None:
+    composed = resolve({"base": "mgr", "params": {"estimator": estimator}})
+    with pytest.raises(UserError, match="critic_within_turns: a part before it has the column 'value', and the critic"):
+        compute(TABLE, composed, SIDE)
+    assert compute(TABLE, resolve({"base": "mgr", "params": {"estimator": "rloo"}}), SIDE).num_rows == TABLE.num_rows
+
+
 def test_a_turn_that_one_part_leaves_out_is_not_trained_on() -> None:
     number_N = np.arange(len(TABLE))
     by = Part("base", lambda turns: {"advantage": turns.reward_N, "trained": (number_N > 0).astype(float)}, "estimator")

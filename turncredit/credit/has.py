@@ -54,7 +54,7 @@ def progressive(
     """HAS with the environment's own progress: A_t = alpha A_rollout + (1 - alpha) A_turn_t, A_turn from the change.
 
     c_t = progress - progress_before, where progress is the environment's (ALFWorld: fraction of the goal's conditions
-    that hold; WebShop: score of buying now; ScienceWorld: score).
+    that hold; WebShop: score of buying now, with the purchase as one more condition; ScienceWorld: score).
     `turn_norm` says with which credits a turn's is compared: `position`, the rollouts that reached its number (the
     paper's); `group`, all turns of the group (ours); `none`, with none. `alpha` 1 is flat GRPO.
     Source: HAS, section 3.2, which does not define its progressive signal ("environment shaping").

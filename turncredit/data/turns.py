@@ -251,6 +251,11 @@ class Turns:
         """Whether any turn of each rollout is true."""
         return np.logical_or.reduceat(np.asarray(x_N, dtype=bool), self.first_R)
 
+    def above_R(self, level: float) -> np.ndarray:
+        """Whether each rollout's return is above `level` by more than rounding: .1 + .2 is not above .3."""
+        above_R: np.ndarray = self.return_R - level > SAME_RETURN * self.sum_R(np.abs(self.reward_N))
+        return above_R
+
     def sum_G(self, x_R: np.ndarray) -> np.ndarray:
         """Sum over the rollouts of each group."""
         return np.add.reduceat(np.asarray(x_R, dtype=np.float64), self.first_G)

@@ -17,6 +17,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -167,6 +168,24 @@ def test_turnrds_losses_by_hand():
     assert float(parts["progress"]) == pytest.approx(0.01 * np.log(2))
     causal = turnrd.KIND.losses(Fixed(), batch, settings.model_copy(update={"causal": True}))
     assert float(causal["return"]) == pytest.approx(((0.8**2 + 0.7**2) / 2 + 0.32**2) / 2)
+
+
+def test_turnrd_ranks_no_rollouts_whose_returns_differ_by_rounding_alone():
+    """.3 + .3 + .3 is above .9 in float32, and .3 + .4 - .7 above 0."""
+
+    def fixed(_):
+        return torch.zeros(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.3, 0.3, 0.3]])
+
+    settings = TurnRDSettings(lambda_rank=0.1, rank_margin=0.1, lambda_value=0, lambda_progress=0)
+    batch = as_rollouts(np.zeros((2, 3, 3)), lengths=[3, 3], returns=[0, 0])
+    for rewards, hinge in (
+        ([[0.3, 0.3, 0.3], [0.0, 0.0, 0.9]], 0.0),
+        ([[0.3, 0.4, -0.7], [0.0, 0.0, 0.0]], 0.0),
+        ([[0.3, 0.3, 0.31], [0.0, 0.0, 0.9]], 0.1 * 0.4),
+    ):
+        rewarded = replace(batch, reward=torch.tensor(rewards))
+        assert rewarded.returns[0] > rewarded.returns[1]
+        assert float(turnrd.KIND.losses(fixed, rewarded, settings)["rank"]) == pytest.approx(hinge)
 
 
 def test_the_critics_loss_is_the_larger_of_clipped_and_unclipped():
@@ -350,6 +369,15 @@ def test_values_come_in_the_order_of_the_turns():
         rows = zip(*(table.column(name).to_pylist() for name in ("rollout_id", "turn", "value", "weight")), strict=True)
         found.append(sorted(rows))
     assert found[0] == found[1]
+
+
+def test_a_return_that_was_taken_back_is_not_positive_for_the_measure_of_values():
+    turns, hiddens = as_tables(noise_rollouts(lengths=[3, 3]))
+    rewards = pa.array([0.1, 0.2, -0.3, 0.0, 0.0, 0.0])
+    turns = turns.set_column(turns.column_names.index("reward"), "reward", rewards)
+    model = train.fresh("critic", CriticSettings(), HIDDEN_SIZE, seed=0)
+    _, metrics = train.values_table(model, *replay.load(turns, hiddens), seed=0, round=1)
+    assert "value_auc" not in metrics, "both rollouts ended alike"
 
 
 @pytest.mark.parametrize(

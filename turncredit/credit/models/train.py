@@ -219,7 +219,7 @@ def measures(
     and the kind's own measures (`ModelKind.measures`).
     """
     metrics = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
-    won_N = (view.return_R > 0)[view.rollout_N]
+    won_N = view.above_R(0.0)[view.rollout_N]
     if won_N.any() and not won_N.all():
         metrics["value_auc"] = auc(value_N, won_N)
     rng = generator(seed, "credit model probes", round)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from turncredit.credit.models.replay import Rollouts
     from turncredit.data.turns import Turns
 
+#: Returns that differ by less, as a share of the rewards added up, are the same: float32 sums of rewards.
+ROUNDING = 1e-5
+
 
 class TurnRDSettings(ModelSettings):
     """TurnRD (HAS, section 3.3, tables 4 and 6). `batch` and `hidden_position` are ours.
@@ -122,6 +125,7 @@ class TurnRD(ModelKind):
 
         All are in HAS, section 3.3; the targets of the last two are ours, since the paper does not give them.
         """
+        import torch
         from torch.nn import functional
 
         from turncredit.credit.models.networks import predicted_return, prefix_returns
@@ -135,7 +139,9 @@ class TurnRD(ModelKind):
         else:
             parts = {"return": functional.mse_loss(predicted, returns)}
         if settings.lambda_rank:
-            higher = returns[:, None] > returns[None]
+            added = batch.reward.abs().sum(1)
+            rounding = ROUNDING * torch.maximum(added[:, None], added[None])
+            higher = returns[:, None] - returns[None] > rounding
             gap = functional.relu(settings.rank_margin - (predicted[:, None] - predicted[None]))
             parts["rank"] = settings.lambda_rank * (gap * higher).sum() / higher.sum().clamp(min=1)
         if settings.lambda_value or settings.lambda_progress:

@@ -32,6 +32,8 @@ Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "reference"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
+#: The columns that a critic learns from.
+CRITIC = {"value", "value_target"}
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
 Scorer = Literal["sft", "hindsight", "implicit", "gold", "gold_sft", "gold_deleted"]
 
@@ -288,8 +290,16 @@ def refuse_not_finite(turns: Turns, x_N: np.ndarray, said: str) -> None:
 def _add(columns: dict[str, np.ndarray], part: Part, part_columns: Mapping[str, np.ndarray]) -> None:
     """Add a part's components to those of the parts before it, whose names are taken.
 
-    A turn that one of the parts leaves out (`trained` 0) is left out.
+    A turn that one of the parts leaves out (`trained` 0) is left out. Raises UserError for a part with a critic after
+    one with values: the critic learns from the columns `value` and `value_target`, and they would not be its own.
     """
+    learns = part.model is not None and part_columns.keys() >= CRITIC
+    taken = sorted(CRITIC & columns.keys()) if learns else []
+    if taken:
+        raise UserError(
+            f"{part.name}: a part before it has the column '{taken[0]}', and the critic would learn from that one; "
+            "choose an estimator without values"
+        )
     if TRAINED in columns and TRAINED in part_columns:
         part_columns = dict(part_columns)
         columns[TRAINED] = np.where(part_columns.pop(TRAINED) == 0, 0.0, columns[TRAINED])

@@ -140,10 +140,10 @@ def success_R(turns: Turns, method: str, success_above: float | None, *, graded:
     (several values above 0), unless `graded` allows that: which of them are successes is not for us to guess.
     """
     if success_above is not None:
-        return turns.return_R > success_above
+        return turns.above_R(success_above)
     if turns.has("success"):
         return turns.any_R(turns.truths("success", method))
-    above_R = turns.return_R > 0
+    above_R = turns.above_R(0.0)
     if not graded and above_R.any() and np.ptp(turns.return_R[above_R]) > SAME_RETURN * turns.return_R.max():
         raise UserError(
             f"{turns.where}: {method} must know which rollouts succeeded, but there is no column 'success', and the "
