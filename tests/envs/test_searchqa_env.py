@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -76,14 +75,11 @@ def test_a_written_action_is_read_as_it_was_meant(kind: str, text: str, form: st
 )
 def test_the_first_closed_tag_counts(action):
     match = re.search(r"<(search|answer)>(.*?)</\1>", action, re.DOTALL)
-    if match:
-        assert parse(action) == (match[1], " ".join(match[2].split()))
+    assert match is None or parse(action) == (match[1], " ".join(match[2].split()))
 
 
 def test_a_tag_that_is_opened_again_and_again_is_read_in_linear_time():
-    started = time.process_time()
-    assert parse("<search>" * 5_000)[0] == "search"
-    assert time.process_time() - started < 2
+    assert parse("<search>" * 50_000)[0] == "search"  # in quadratic time this would take a quarter of an hour
 
 
 # ---------------------------------------------------------------- a rollout

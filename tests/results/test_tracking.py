@@ -134,12 +134,12 @@ def test_an_import_that_was_killed_between_any_two_calls_is_finished(folder, tmp
     track(at_once)
 
     def killed(*_, **__):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("killed")
 
     for call in ("log_batch", "set_terminated", "log_batch"):
         with monkeypatch.context() as patch:
             patch.setattr(MlflowClient, call, killed)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt, match="killed"):
                 track(folder)
     track(folder)
     assert state(folder) == state(at_once)

@@ -789,7 +789,7 @@ def test_the_doctor_says_why_no_job_was_begun(tmp_path, monkeypatch, capsys):
 def test_what_failed_in_an_earlier_miniature_is_no_finding_of_this_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with (
-        pytest.raises(failures.JobFailed),
+        pytest.raises(failures.JobFailed, match=r"^1$"),
         failures.recorded("update", {"method": "flat_grpo", "seed": "0", "round": "01"}, "results/tiny_doctor"),
     ):
         raise failures.JobFailed(1, "update flat_grpo seed0 round01: no memory", None)
