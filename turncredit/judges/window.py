@@ -37,8 +37,8 @@ TEXT_LIMIT = 2000
 _MARK = re.compile(
     r"""
       (?P<stars>\*{3}[^*\n]{0,80}\*{3})                                          # *** You have won ***
-    | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b
-    | "(?:reward|won|is_correct)"\s*:\s*(?:-?\d+(?:\.\d+)?|true|false)\b       # in JSON success is a tool's
+    | (?:\b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]
+        |"(?:reward|won|is_correct)"\s*:)\s*(?:-?\d+(?:\.\d+)?|true|false)\b      # in JSON success is a tool's
     """,
     re.IGNORECASE | re.VERBOSE,
 )
