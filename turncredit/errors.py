@@ -93,4 +93,4 @@ def in_one_line(error: Exception) -> str | None:
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the choice closest to `word`, or an empty string if none is close."""
     matches = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f" (did you mean '{matches[0]}'?)" if matches else ""
+    return f" (did you mean '{' '.join(matches[0].split())}'?)" if matches else ""  # in one line

@@ -388,7 +388,7 @@ def _whole_turns(table: pa.Table, where: str) -> np.ndarray:
 
 def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool = False) -> None:
     if name not in table.column_names:
-        hint = nearest(name, table.column_names) or f"; it has {', '.join(table.column_names)}"
+        hint = nearest(name, table.column_names) or f"; it has {' '.join(', '.join(table.column_names).split())}"
         raise UserError(f"{where}: {method} needs the column '{name}', which the table does not have{hint}")
     if (count := table.column(name).null_count) and not nulls:
         hint = "; turncredit import --rewards FILE gives rewards" if name == "reward" else ""
