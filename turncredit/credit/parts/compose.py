@@ -115,6 +115,13 @@ class Part:
         return replace(self, params={**self.params, **params}) if params else self
 
 
+class NoValues(UserError):
+    """A method that cannot do without values of turns has none."""
+
+    def __init__(self, method: str):
+        super().__init__(f"{method} needs values, but every 'value' of the side table 'values' is null")
+
+
 @dataclass(frozen=True)
 class Method:
     """A named composition of parts.
@@ -385,4 +392,8 @@ def _run(
     if "seed" in part.settable() and "seed" not in params:
         params["seed"] = seed
     where = part.name if part.name == method.name else f"{method.name}: {part.name}"
-    return columns_of(part.function(turns, **arrays, **params), kind, turns, where)
+    try:
+        result = part.function(turns, **arrays, **params)
+    except NoValues:  # the function has named itself, and several methods may run it
+        raise NoValues(method.name) from None
+    return columns_of(result, kind, turns, where)
