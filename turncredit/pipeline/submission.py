@@ -1,4 +1,4 @@
-"""Slurm jobs that Slurm does not take now: they are submitted again later, which uses up none of their `retries`.
+"""Resubmits jobs that Slurm refuses for now. This does not consume `retries`.
 
 A user may have as many jobs as an account allows, or the controller does not answer. Snakemake's plugin (2.8) takes
 each refusal for a failure of the job, which is tried again at once.

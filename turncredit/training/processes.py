@@ -271,4 +271,4 @@ def _error(store: dist.TCPStore, statuses: Mapping[str, int]) -> Exception:
         kind, text = json.loads(store.get(RAISED))
         return {one.__name__: one for one in (OutOfTime, UserError, ProcessFailed)}[kind](text)
     where = next((f"on node {name}: " for name, status in statuses.items() if status), "")
-    return ProcessFailed(f"{where}a process that trains has ended without a word")
+    return ProcessFailed(f"{where}a training process exited without an error message")

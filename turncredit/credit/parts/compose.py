@@ -129,8 +129,8 @@ class Method:
     summary   one line of at most 90 characters
     role      a `method` of its own; a `variant` or ablation of another method; or a `reference`, which tests the set-up
               and could not be used in a real environment
-    family    the method that stands for this one and its other relatives where comparisons are counted: variants, and
-              methods that read the same signal (the same judge's labels); by default none, it stands for itself
+    family    methods with the same family count as one comparison: variants, and methods that read the same signal
+              (the same judge's labels). Default: its own name
     """
 
     name: str
