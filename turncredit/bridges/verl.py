@@ -132,7 +132,7 @@ def advantages(
 
 
 def _settings(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """`algorithm.turncredit` as dicts and lists. Raises UserError for what is no such settings."""
+    """`algorithm.turncredit` as dicts and lists. Raises UserError for anything else."""
     given = algorithm.get("turncredit")
     settings = OmegaConf.to_container(given, resolve=True) if OmegaConf.is_config(given) else given or {}
     if not isinstance(settings, Mapping):
