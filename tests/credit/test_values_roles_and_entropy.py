@@ -99,10 +99,10 @@ def test_a_table_of_values_with_some_missing_is_damaged() -> None:
         compute(TWO, METHODS["turn_value"], values)
 
 
-@pytest.mark.parametrize("name", ["ppo", "mgr", "has_turnrd"])
+@pytest.mark.parametrize("name", ["ppo", "mgr", "has_turnrd", "has_turnrd_film"])
 def test_methods_that_need_values_say_so_when_all_are_null(name: str) -> None:
     turns = {**TWO, "valid": [True] * 5, "action": ["a"] * 5}
-    with pytest.raises(UserError, match="every 'value' of the side table 'values' is null"):
+    with pytest.raises(UserError, match=f"^{name} needs values, but every 'value' of the side table 'values' is null"):
         compute(turns, METHODS[name], NOTHING)
 
 

@@ -180,6 +180,46 @@ def test_an_optimisers_moments_survive_the_disk(kind):
         torch.testing.assert_close(one, two)
 
 
+def stepped(sizes):
+    """Layers by name, of these sizes, and their optimiser after a step."""
+    layers = torch.nn.ModuleDict({name: torch.nn.Linear(size, size) for name, size in sizes.items()})
+    optimizer = make_optimizer(Masters(layers, "float32"), UpdateConfig(optimizer="muon", lr=0.1, muon_lr=0.05))
+    for number, parameter in enumerate(optimizer.parameters):
+        parameter.grad = torch.full_like(parameter, 1.0 + number)
+    optimizer.step(1.0)
+    return optimizer
+
+
+def test_an_optimisers_moments_are_those_of_the_parameters_of_the_same_name():
+    kept = stepped({"first": 3, "second": 3}).state()
+    assert not torch.equal(kept["first.weight.momentum_buffer"], kept["second.weight.momentum_buffer"])
+    other = stepped({"second": 3, "first": 3})
+    other.load_state(kept)
+    loaded = other.state()
+    assert loaded.keys() == kept.keys()
+    assert all(torch.equal(loaded[name], kept[name]) for name in kept)
+
+
+def test_moments_that_were_kept_by_the_parameters_places_are_read():
+    optimizer = stepped({"first": 3, "second": 4})
+    kept = optimizer.state()
+    names = ["first.bias", "second.bias", "first.weight", "second.weight"]  # AdamW's, then Muon's
+    old = {
+        f"{names.index(name)}.{key}": value
+        for (name, _, key), value in ((k.rpartition("."), v) for k, v in kept.items())
+    }
+    again = stepped({"first": 3, "second": 4})
+    again.step(1.0)
+    again.load_state(old)
+    assert all(torch.equal(again.state()[name], kept[name]) for name in kept)
+
+
+def test_moments_of_a_parameter_that_the_model_does_not_have_are_refused():
+    kept = stepped({"first": 3, "second": 3}).state()
+    with pytest.raises(UserError, match=r"no parameter second\.bias; start the run again .*update\.keep_optimizer"):
+        stepped({"first": 3}).load_state(kept)
+
+
 def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
     masters = Masters(models.load_model(world.path("base"), dtype="float32"), "float32")
     optimizer = make_optimizer(masters, UpdateConfig(optimizer="muon", lr=1.0, muon_lr=2.0))

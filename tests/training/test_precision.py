@@ -184,7 +184,7 @@ def test_whole_weights_in_bfloat16_give_the_same_bytes_from_one_process_and_from
 
 
 def test_weights_trained_more_coarsely_than_they_are_computed_with_are_refused():
-    with pytest.raises(UserError, match="train_dtype is bfloat16, but dtype float32"):
+    with pytest.raises(UserError, match="must not be less precise than dtype, but it is bfloat16 and dtype float32"):
         tiny.experiment(policy={"train_dtype": "bfloat16"})
 
 

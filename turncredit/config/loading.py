@@ -20,8 +20,7 @@ from turncredit.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
-#: Who pays for jobs outside the runs, beside the methods' names: work shared by all runs; ground truth and comparisons
-#: with it, which no run needs.
+#: Cost categories for jobs that belong to no run: work shared by all runs; ground truth and comparisons with it.
 SHARED, AUDIT = "shared", "audit"
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
 from turncredit.errors import OutOfTime, UserError
-from turncredit.pipeline import slurm
+from turncredit.pipeline import internals, slurm
 from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
@@ -105,7 +105,7 @@ def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None
     recorded itself `since` this run began stays: Slurm only knows its exit status. A node on which a job could not run
     gets no more jobs.
     """
-    report = executor.report_job_error
+    internals.require(executor, "_failed_nodes")
 
     def recording(job_info: Any, msg: str | None = None, **more: Any) -> None:
         if not job_info.job.is_group():
@@ -113,7 +113,7 @@ def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None
             _exclude_node(executor, job_info, results)
         report(job_info, msg=msg, **more)
 
-    executor.report_job_error = recording
+    report = internals.replace(executor, "report_job_error", recording)
 
 
 def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:

@@ -30,7 +30,7 @@ def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str, *, s
 
 
 def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> int:
-    """How often Snakemake may try a job again in all: never if it ended with a user's mistake.
+    """Total retries allowed. Zero after a user error.
 
     Attempts that Slurm preempted do not count, nor those that stopped before the time limit: they stop only after
     progress. Snakemake counts its own attempts, so only what was `since` it began matters, in seconds since 1970.

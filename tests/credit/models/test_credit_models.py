@@ -363,8 +363,7 @@ def test_values_come_in_the_order_of_the_turns():
     model = trained([replay.load(*plain)[1]], experiment(base="has_turnrd"))[-1]
     found = []
     for turns, hiddens in (plain, mixed):
-        table, metrics = train.values_table(model, *replay.load(turns, hiddens), seed=0, round=2)
-        assert metrics["conservation_error"] < 1e-5
+        table, _ = train.values_table(model, *replay.load(turns, hiddens), seed=0, round=2)
         assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)
         rows = zip(*(table.column(name).to_pylist() for name in ("rollout_id", "turn", "value", "weight")), strict=True)
         found.append(sorted(rows))

@@ -85,7 +85,7 @@ class Report:
     #: (group or None, rollout id) of the rollouts that are left out, since a record with some of their turns was
     #: skipped; None stands for any group
     incomplete_ids: set[tuple[str | None, str]] = field(default_factory=set)
-    #: how many of the skipped records may be part of a rollout, and do not tell of which
+    #: number of skipped records that may be part of a rollout but do not name it
     unattributed_skips: int = 0
     #: keys of `--map` whose field some record has, and fields (the first thousand) of the records that lack one
     mapped: set[str] = field(default_factory=set)
@@ -137,7 +137,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 class Part(NamedTuple):
-    """A record with some turns of a rollout; without an id it does not tell of which, without a group in which."""
+    """A record with some turns of a rollout. Id and group are None where the record does not name them."""
 
     rollout_id: str | None
     group_id: str | None = None
@@ -232,12 +232,12 @@ def per_record(one: Callable[[str, dict[str, Any], Context], Iterator[Rollout]])
 
 
 def id_of(value: Any) -> str | None:
-    """An id as text; None for what is none: null, a list, an object."""
+    """An id as text; None for null, a list or an object."""
     return None if value is None or isinstance(value, dict | list) else str(value)
 
 
 def needed_id(value: Any, name: str) -> str:
-    """An id as text. Raises Skip for what is none."""
+    """An id as text. Raises Skip for null, a list or an object."""
     text = id_of(value)
     if text is None:
         raise Skip(f"'{name}' is missing or null, or no id")

@@ -33,7 +33,7 @@ def restore(rollout: Rollout, report: Report) -> None:
     rollout.rollout_id = str(block.get("rollout_id", rollout.rollout_id))
     rollout.ended = block.get("ended", rollout.ended)
     rollout.columns = {name: value for name, value in rollout.columns.items() if name not in columns}
-    if len(rollout.turns) != count:  # in some the policy wrote nothing: the block has all that there is of them
+    if len(rollout.turns) != count:  # empty turns are dropped on import, so restore all from the block
         rollout.turns, rollout.columns = [{} for _ in range(count)], {}
     for number, turn in enumerate(rollout.turns):
         turn.update({name: values[number] for name, values in columns.items()})

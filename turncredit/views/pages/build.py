@@ -293,8 +293,8 @@ def _known_R(book: Book) -> tuple[np.ndarray, np.ndarray]:
 def _best(pages: Pages, compared: Sequence[str], references: Sequence[str]) -> str:
     """Which of these methods agrees best with A*, beside the references; empty if that says nothing.
 
-    All are in the order of their agreement, and have credit that varies within rollouts: to agree better than credit
-    that is the same on every turn, or less badly than another, is no agreement.
+    All are in the order of their agreement, and have credit that varies within rollouts. Agreeing better than credit
+    that is the same on every turn, or less badly than another method, does not count.
     """
     beside = [f"{name} ({NOT_COMPARED[name]}) {number(pages.ranks[name])}" for name in references]
     if not compared or (len(compared) == 1 and not beside) or not np.isfinite(pages.ranks[compared[0]]):

@@ -289,7 +289,7 @@ def _label(label: dict) -> str:
 
 
 def _absent(value: object) -> bool:
-    """Whether there is no value: a null, or a number that is none."""
+    """Whether there is no value: a null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
