@@ -285,7 +285,17 @@ def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monke
     asked = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0))
     assert run.main(options) == 0
-    assert asked == [[sys.executable, "-m", "snakemake", *options]]
+    assert asked == [[sys.executable, "-P", "-m", "snakemake", *options]]
+
+
+@pytest.mark.parametrize("launcher", ["warm", "plain"])
+def test_a_file_beside_the_snakefile_is_never_taken_for_a_module_of_its_name(pipeline, workdir, launcher):
+    for name in ("random", "bottleneck", "pandas", "turns"):  # as a method of one's own may be called
+        (workdir / f"{name}.py").write_text("raise SystemExit('a method was imported as a module')")
+    options = ["--configfile", "config/test/tiny.yaml", "--config", f"launcher={launcher}", "--", "config"]
+    done = pipeline.python(workdir, "-P", "-m", "turncredit.pipeline.run", "--cores", "1", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (workdir / "results/tiny/config.json").exists()
 
 
 @pytest.mark.parametrize("given", ["--config", "own/mine.yaml"])

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from turncredit.config.layout import Layout
 from turncredit.errors import UserError, require
 from turncredit.pipeline import failures, preflight, run
 from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.machine import SNAKEMAKE
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
 
@@ -155,7 +155,7 @@ def try_jobs(
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
         small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False), encoding="utf-8")
-        command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
+        command = [*SNAKEMAKE, *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", str(small)]
         root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is

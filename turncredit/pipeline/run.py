@@ -29,6 +29,7 @@ from turncredit.data.process_lifetime import end_with_parent
 from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import live_progress, locks
+from turncredit.pipeline.machine import SNAKEMAKE
 
 #: The rule of jobs of several rounds.
 ROUNDS = "rounds"
@@ -166,12 +167,12 @@ def main(arguments: list[str]) -> int:
     """
     check_configuration(arguments)
     if any(one.partition("=")[0] in ANSWERED or ANSWERED_LETTERS.fullmatch(one) for one in arguments):
-        return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
+        return subprocess.run([*SNAKEMAKE, *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
         with (folder / "output").open("w", encoding="utf-8") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", *arguments],
+                [*SNAKEMAKE, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
