@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from turncredit.config import AgentSlice, UpdateConfig
-from turncredit.data import tables
+from turncredit.data import provenance, tables
 from turncredit.data.seeding import generator
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
@@ -78,6 +80,13 @@ def test_the_same_seed_gives_the_same_demonstrations(world, tmp_path):
     assert not first.equals(other)
 
 
+def test_demonstrations_of_the_same_game_make_mistakes_of_their_own(world):
+    frame = tables.read(world.path("demos"), "demos").to_pandas()
+    actions = frame.groupby(["task_id", "rollout_id"]).action.agg(tuple).groupby("task_id")
+    assert set(actions.size()) == {4}
+    assert actions.nunique().max() > 1
+
+
 def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world, tmp_path):
     table, _ = demos(world, tmp_path, noise=0.3)
     encoder = tokenizer.load(world.path("base"))
@@ -121,6 +130,27 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
         assert logprobs.exp().mean() > 0.8
 
 
+@pytest.mark.parametrize(("settings", "taught"), [({}, 3), ({"successful_only": False}, 4)])
+def test_only_demonstrations_that_won_are_imitated_unless_all_are_asked_for(
+    world, tmp_path, monkeypatch, settings, taught
+):
+    table = tables.read(world.path("demos"), "demos")
+    names = table.column("rollout_id").unique().to_pylist()[:4]
+    table = table.filter(pc.is_in(table.column("rollout_id"), pa.array(names)))
+    place, won = table.column_names.index("success"), pc.not_equal(table.column("rollout_id"), names[1])
+    tables.write(
+        table.set_column(place, "success", won), tmp_path / "demos.parquet", "demos", provenance.record("test")
+    )
+    found: list[set[str]] = []
+    monkeypatch.setattr(
+        "turncredit.training.sft.demonstrations",
+        lambda given, *_: found.append(set(given.column("rollout_id").to_pylist())) or [],
+    )
+    with pytest.raises(UserError, match="no demonstrations to learn from"):
+        sft(world, tmp_path, tmp_path / "demos.parquet", {"sft": settings})
+    assert len(found[0]) == taught
+
+
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
     changes = {"env": {"household": {"horizon": 1}}, "demos": {"count": 24}}
     path = world.run("demos", JobKeys(), tmp_path, changes).output["demos"]
@@ -141,6 +171,8 @@ def test_a_fraction_of_a_pass_is_a_fraction_of_its_steps(world):
     for epochs, steps in ((0.5, 0.5), (1.0, 1.0), (2.5, 2.5)):
         made = list(minibatches(sequences, 4, epochs, generator(0, "x")))
         assert len(made) == round(steps * len(sequences) / 4)
+    passed = [id(sequence) for batch in minibatches(sequences, 4, 1.0, generator(0, "x")) for sequence in batch]
+    assert sorted(passed) == sorted(map(id, sequences)), "a pass takes each once"
 
 
 def test_the_learning_rate_rises_and_falls():
@@ -178,6 +210,40 @@ def test_an_optimisers_moments_survive_the_disk(kind):
     steps(again, optimizer, 1, first=2)
     for one, two in zip(whole.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("moments_dtype", ["float32", "bfloat16"])
+def test_a_first_step_is_adamws_by_hand_and_gradients_are_clipped_over_all_parameters(moments_dtype):
+    """Gradients of 3 and 4 have the norm 5; a first step goes by the rate against each sign, after the decay."""
+    model = torch.nn.ParameterDict({"one": torch.tensor([2.0]), "other": torch.tensor([-2.0])})
+    settings = UpdateConfig(lr=0.2, betas=(0.8, 0.9), weight_decay=0.5)
+    optimizer = make_optimizer(Masters(model, "float32"), settings, moments_dtype=moments_dtype)
+    optimizer.set_rate(0.5)
+    for name, gradient in (("one", 3.0), ("other", 4.0)):
+        model[name].grad = torch.tensor([gradient])
+    assert optimizer.step(1.0) == pytest.approx(5.0)
+    assert [float(model[name]) for name in ("one", "other")] == pytest.approx([2 * 0.95 - 0.1, -2 * 0.95 - 0.1])
+    moments = {name: float(value) for name, value in optimizer.state().items() if "exp" in name}
+    expected = {"0.exp_avg": 0.12, "1.exp_avg": 0.16, "0.exp_avg_sq": 0.036, "1.exp_avg_sq": 0.064}
+    assert moments == pytest.approx(expected, rel=1e-5 if moments_dtype == "float32" else 1e-2)
+
+
+def test_a_matrix_that_muon_steps_decays_by_muons_rate():
+    model = torch.nn.ParameterDict({"matrix": torch.full((2, 2), 2.0)})
+    settings = UpdateConfig(optimizer="muon", lr=9.0, muon_lr=0.2, weight_decay=0.5)
+    optimizer = make_optimizer(Masters(model, "float32"), settings)
+    optimizer.set_rate(0.5)
+    optimizer.step(1.0)
+    torch.testing.assert_close(model["matrix"].data, torch.full((2, 2), 2 * 0.95))
+
+
+def test_steps_are_taken_at_the_rate_that_warm_up_leaves(world, tmp_path):
+    one, other = (
+        sft(world, tmp_path / name, world.path("demos"), {"sft": {"epochs": 0.01, "batch": 4, **rates}}).output
+        for name, rates in (("warmed", {"lr": 4e-3, "warmup_steps": 4}), ("plain", {"lr": 1e-3, "warmup_steps": 0}))
+    )
+    assert tables.read(one["log"], "sft_log").column("lr").to_pylist() == pytest.approx([1e-3])
+    assert (one["policy"] / "model.safetensors").read_bytes() == (other["policy"] / "model.safetensors").read_bytes()
 
 
 def test_muon_takes_the_blocks_matrices_and_nothing_else(world):

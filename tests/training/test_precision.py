@@ -366,6 +366,30 @@ def doubted(world, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def cool(world, tmp_path_factory):
+    """The world's turns as if they had been sampled at temperature 0.5, and the mean entropy of their tokens then."""
+    table, model = (
+        tables.read(world.path("turns"), "turns"),
+        models.load_model(world.path("sft_policy"), dtype="float32"),
+    )
+    logprobs, entropies, context = [], [], []
+    for row in table.select(["context_reset", "prompt_ids", "response_ids"]).to_pylist():
+        context = ([] if row["context_reset"] else context) + row["prompt_ids"]
+        ids = torch.tensor([context + row["response_ids"]])
+        with torch.no_grad():
+            exact = (model.eval()(ids).logits[0, len(context) - 1 : -1] / 0.5).log_softmax(-1)
+        logprobs.append(exact.gather(1, ids[0, len(context) :, None])[:, 0].tolist())
+        entropies += (-(exact.exp() * exact).sum(-1)).tolist()
+        context = context + row["response_ids"]
+    for name, values in {"response_logprobs": logprobs, "temperature": [0.5] * len(logprobs)}.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    path = tmp_path_factory.mktemp("cool") / "turns.parquet"
+    tables.write(table, path, "turns", provenance.record("test"))
+    return path, np.mean(entropies)
+
+
 def first_step(world, credits, folder, turns, **update):
     """The log row of the only step of an update, and the job's metrics."""
     changes = {"update": {"minibatch": 16, "epochs": 1, "lr": RATE, "optimizer": "adamw", **update}}
@@ -399,6 +423,20 @@ def test_recomputed_log_probabilities_start_a_round_at_ratio_one_whatever_the_en
     assert mended["ratio_max"] == pytest.approx(1.0, abs=1e-5)
     assert mended["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
     assert (wrong["clip_fraction"], mended["clip_fraction"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("old", ["sampled", "recomputed"])
+def test_policy_denominator_and_reference_are_all_at_the_temperature_of_the_sampling(
+    world, credits, cool, tmp_path, old
+):
+    turns, entropy = cool
+    row, metrics = first_step(
+        world, credits, tmp_path, turns, old_logprobs=old, kl="k3", kl_coefficient=0.1, skip_dead_groups=False
+    )
+    assert row["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["first_log_ratio_max"] < 1e-4
+    assert row["kl"] == pytest.approx(0.0, abs=1e-8)
+    assert row["entropy"] == pytest.approx(entropy, rel=1e-4)
 
 
 @pytest.mark.parametrize(("cap", "weight"), [(1.2, 1.2), (2.0, 1.5)])
