@@ -91,12 +91,38 @@ def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world
     table, _ = demos(world, tmp_path, noise=0.3)
     encoder = tokenizer.load(world.path("base"))
     sequences = demonstrations(table, encoder, TRANSCRIPT, WORDS)
-    said = [
-        encoder.decode(sequence.ids[sequence.turn == row]).strip()
+    responses = [
+        sequence.ids[sequence.turn == row].tolist()
         for sequence in sequences
         for row in np.unique(sequence.turn[sequence.turn >= 0])
     ]
+    assert {ids[-1] for ids in responses} == {encoder.eos_id}, "a policy learns to end its response"
+    said = [encoder.decode(ids).strip() for ids in responses]
     assert said == table.filter(table.column("imitate")).column("action").to_pylist()
+
+
+def test_the_loss_of_a_minibatch_is_the_mean_over_its_learned_tokens_however_it_is_cut(world, tmp_path):
+    changes = {"sft": {"epochs": 0.01, "batch": 8, "shards": 2}}
+    made = [
+        sft(world, tmp_path / str(size), world.path("demos"), {**changes, "update": {"tokens_per_pass": size}}).output
+        for size in (200, 16384)
+    ]
+    rows = [tables.read(one["log"], "sft_log").slice(0, 1).to_pylist()[0] for one in made]
+    table = tables.read(world.path("demos"), "demos")
+    sequences = demonstrations(
+        table.filter(table.column("success")), tokenizer.load(world.path("base")), TRANSCRIPT, WORDS
+    )
+    model = models.load_model(world.path("base"), dtype="float32")
+    losses = []
+    for sequence in next(minibatches(sequences, 8, 0.01, generator(0, "sft order"))):
+        ids, learned = torch.from_numpy(sequence.ids), torch.from_numpy(sequence.turn[1:] >= 0)
+        with torch.no_grad():
+            exact = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        losses += (-exact[learned]).tolist()
+    for row in rows:
+        assert (row["loss"], row["tokens"]) == (pytest.approx(np.mean(losses), rel=1e-4), len(losses))
+    one, two = (load_file(policy["policy"] / "model.safetensors") for policy in made)
+    assert all(torch.allclose(one[name], two[name], atol=1e-4) for name in one)
 
 
 def test_shards_give_the_same_policy_from_one_process_and_from_two(world, tmp_path):

@@ -187,6 +187,17 @@ def test_the_models_learning_rate_follows_the_policys_warm_up_and_decay():
     assert implicit_model.config(Plan(constant), replace(SECOND, method="mine")).share == 1.0
 
 
+def test_the_model_is_trained_at_its_share_of_the_learning_rate(world, tmp_path, monkeypatch):
+    """Eight steps of a warm-up of 16: on average 4.5 / 16 of twice the policy's."""
+    given = {}
+    monkeypatch.setattr(implicit, "train", lambda *_, **more: given.update(more) or ({}, {}))
+    update = {"lr": 1e-3, "warmup_steps": 16, "minibatch": 2}
+    job = world.job("implicit_model", replace(world.turns, method="istar"), tmp_path, {"update": update})
+    job.input["turns"] = str(world.path("turns"))
+    load("implicit_model").run(job)
+    assert given["lr"] == pytest.approx(2e-3 * 4.5 / 16)
+
+
 def test_beta_is_the_methods_and_the_learning_rate_twice_the_policys_unless_it_is_given():
     mine = {"base": "istar", "params": {"beta": 0.2}, "update": {"lr": 1e-4}, "model": {"steps": 3}}
     plan = Plan(tiny.experiment(define={"mine": mine, "fast": {"base": "istar", "model": {"lr": 0.5}}}))

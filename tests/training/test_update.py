@@ -239,8 +239,12 @@ def test_an_entropy_bonus_keeps_the_policy_less_certain(world, credits, tmp_path
 def test_the_kl_coefficient_adapts_and_is_carried_along(world, credits, tmp_path):
     settings = {"kl": "k3", "kl_coefficient": 0.1, "kl_target": 1e-9}
     one = run(world, credits, tmp_path, settings=settings)
-    two = run(world, credits, tmp_path, settings=settings, policy=one.policy, round=2)
+    two = run(world, credits, tmp_path / "two", settings=settings, policy=one.policy, round=2)
     assert two.metrics["kl_coefficient"] == pytest.approx(0.102)
+    logs = [tables.read(made.updates, "updates").to_pandas() for made in (one, two)]
+    assert logs[0].kl[0] == pytest.approx(0.0, abs=1e-8)
+    assert logs[1].kl[0] > 1e-4, "the reference is the SFT policy in every round, not the one that sampled"
+    assert logs[0].tokens.tolist() != logs[1].tokens.tolist(), "minibatches of another round"
 
 
 def test_minibatches_without_a_learned_token_do_not_lower_the_kl(world, credits, tmp_path):
@@ -336,6 +340,11 @@ def test_the_distance_from_the_sampling_is_that_of_the_first_step_that_computed_
         idle_at_first += computed.step > log.step.min()
         for name in ("ratio_max", "log_ratio", "log_ratio_max"):
             assert made.metrics[f"first_{name}"] == pytest.approx(computed[name])
+        assert made.metrics["largest_log_ratio"] == pytest.approx(log.log_ratio.max())
+        for name in ("loss", "grad_norm", "clip_fraction", "entropy"):
+            assert made.metrics[name] == pytest.approx(log[name].mean()), f"{name}: a mean over the steps that have it"
+        assert made.metrics["tokens"] == log.tokens.sum()
+        assert made.metrics["turns_with_advantage"] == np.count_nonzero(tables.read(path)["advantage"].to_numpy())
     assert idle_at_first
 
 
