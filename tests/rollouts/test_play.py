@@ -203,7 +203,7 @@ def test_every_game_of_an_evaluation_has_random_numbers_of_its_own_in_each_mode_
     def play(policy):
         def played(starts, *, temperature, on_done):  # noqa: ARG001
             drawn.setdefault(policy, []).append([start.seed for start in starts])
-            return [ended(start, [(2, True, 0.0), (3, False, 0.5)]) for start in starts]
+            return [ended(start, [(2, True, 0.0), (3, False, 0.5), (1, True, 0.0)]) for start in starts]
 
         return SimpleNamespace(games=SimpleNamespace(rows=rows), agent=SimpleNamespace(trials=None), play=played)
 
@@ -212,7 +212,7 @@ def test_every_game_of_an_evaluation_has_random_numbers_of_its_own_in_each_mode_
         common = {"policy_id": policy, "method": policy, "seed": seed, "round": 1}
         found = evaluate(play(policy), modes, range(3), common).to_pandas()
         assert found["mode"].tolist() == ["sampled"] * 3 + ["cool"] * 3
-        for name, number in {"turns": 2, "invalid": 1, "tokens": 5, "score": 0.5, "success": False}.items():
+        for name, number in {"turns": 3, "invalid": 1, "tokens": 6, "score": 0.5, "success": False}.items():
             assert set(found[name]) == {number}, name
     assert drawn["one"] == drawn["other"]
     assert len({seed for seeds in drawn["one"] for seed in seeds}) == 2 * 3

@@ -40,6 +40,15 @@ def sft(world, folder, demos, changes, processes=1):
     return world.run("sft", JobKeys(), folder, changes, demos=demos, threads=processes)
 
 
+@pytest.fixture(scope="module")
+def few_demos(world, tmp_path_factory):
+    """The world's first 24 demonstrations."""
+    table, path = tables.read(world.path("demos"), "demos"), tmp_path_factory.mktemp("few") / "demos.parquet"
+    first = table.column("rollout_id").unique().slice(0, 24)
+    tables.write(table.filter(pc.is_in(table.column("rollout_id"), first)), path, "demos", provenance.record("test"))
+    return path
+
+
 def test_without_faults_the_expert_always_wins_and_is_always_imitated(world, tmp_path):
     table, metrics = demos(world, tmp_path, noise=0.0)
     assert metrics["success"] == 1.0
@@ -101,20 +110,20 @@ def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world
     assert said == table.filter(table.column("imitate")).column("action").to_pylist()
 
 
-def test_the_loss_of_a_minibatch_is_the_mean_over_its_learned_tokens_however_it_is_cut(world, tmp_path):
-    changes = {"sft": {"epochs": 0.01, "batch": 8, "shards": 2}}
+def test_the_loss_of_a_minibatch_is_the_mean_over_its_learned_tokens_however_it_is_cut(world, few_demos, tmp_path):
+    changes = {"sft": {"epochs": 0.1, "batch": 8, "shards": 2}}
     made = [
-        sft(world, tmp_path / str(size), world.path("demos"), {**changes, "update": {"tokens_per_pass": size}}).output
+        sft(world, tmp_path / str(size), few_demos, {**changes, "update": {"tokens_per_pass": size}}).output
         for size in (200, 16384)
     ]
     rows = [tables.read(one["log"], "sft_log").slice(0, 1).to_pylist()[0] for one in made]
-    table = tables.read(world.path("demos"), "demos")
+    table = tables.read(few_demos, "demos")
     sequences = demonstrations(
         table.filter(table.column("success")), tokenizer.load(world.path("base")), TRANSCRIPT, WORDS
     )
     model = models.load_model(world.path("base"), dtype="float32")
     losses = []
-    for sequence in next(minibatches(sequences, 8, 0.01, generator(0, "sft order"))):
+    for sequence in next(minibatches(sequences, 8, 0.1, generator(0, "sft order"))):
         ids, learned = torch.from_numpy(sequence.ids), torch.from_numpy(sequence.turn[1:] >= 0)
         with torch.no_grad():
             exact = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
@@ -263,9 +272,9 @@ def test_a_matrix_that_muon_steps_decays_by_muons_rate():
     torch.testing.assert_close(model["matrix"].data, torch.full((2, 2), 2 * 0.95))
 
 
-def test_steps_are_taken_at_the_rate_that_warm_up_leaves(world, tmp_path):
+def test_steps_are_taken_at_the_rate_that_warm_up_leaves(world, few_demos, tmp_path):
     one, other = (
-        sft(world, tmp_path / name, world.path("demos"), {"sft": {"epochs": 0.01, "batch": 4, **rates}}).output
+        sft(world, tmp_path / name, few_demos, {"sft": {"epochs": 0.1, "batch": 4, **rates}}).output
         for name, rates in (("warmed", {"lr": 4e-3, "warmup_steps": 4}), ("plain", {"lr": 1e-3, "warmup_steps": 0}))
     )
     assert tables.read(one["log"], "sft_log").column("lr").to_pylist() == pytest.approx([1e-3])

@@ -369,19 +369,21 @@ def doubted(world, tmp_path_factory):
 @pytest.fixture(scope="module")
 def cool(world, tmp_path_factory):
     """The world's turns as if they had been sampled at temperature 0.5, and the mean entropy of their tokens then."""
-    table, model = (
-        tables.read(world.path("turns"), "turns"),
-        models.load_model(world.path("sft_policy"), dtype="float32"),
-    )
-    logprobs, entropies, context = [], [], []
-    for row in table.select(["context_reset", "prompt_ids", "response_ids"]).to_pylist():
-        context = ([] if row["context_reset"] else context) + row["prompt_ids"]
-        ids = torch.tensor([context + row["response_ids"]])
+    table = tables.read(world.path("turns"), "turns")
+    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
+    rollouts: dict[str, list[dict]] = {}
+    for row in table.select(["rollout_id", "prompt_ids", "response_ids"]).to_pylist():
+        rollouts.setdefault(row["rollout_id"], []).append(row)
+    logprobs, entropies = [], []
+    for turns in rollouts.values():
+        ids = torch.tensor([token for row in turns for token in row["prompt_ids"] + row["response_ids"]])
         with torch.no_grad():
-            exact = (model.eval()(ids).logits[0, len(context) - 1 : -1] / 0.5).log_softmax(-1)
-        logprobs.append(exact.gather(1, ids[0, len(context) :, None])[:, 0].tolist())
-        entropies += (-(exact.exp() * exact).sum(-1)).tolist()
-        context = context + row["response_ids"]
+            exact = (model(ids[None]).logits[0, :-1] / 0.5).log_softmax(-1)
+        said, entropy, end = exact.gather(1, ids[1:, None])[:, 0], -(exact.exp() * exact).sum(-1), -1
+        for row in turns:
+            end += len(row["prompt_ids"]) + len(row["response_ids"])
+            logprobs.append(said[end - len(row["response_ids"]) : end].tolist())
+            entropies += entropy[end - len(row["response_ids"]) : end].tolist()
     for name, values in {"response_logprobs": logprobs, "temperature": [0.5] * len(logprobs)}.items():
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
