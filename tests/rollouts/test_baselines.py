@@ -51,11 +51,6 @@ def test_replaying_the_tasks_that_were_demonstrated_wins_them_all(name):
     assert measured(name, WORLDS[name][0], split="train", train=24)["replay"].success == 1.0
 
 
-def test_a_score_is_a_share_of_what_a_success_earns():
-    settings = {"products": 120, "reward": "success", "success_reward": 10.0}
-    assert measured("webshop", settings, count=4, train=4)["expert"].score == 1.0
-
-
 def test_the_most_similar_sentence_is_the_one_that_shares_most_of_both_ones_words():
     goals = ["put a big red mug in the drawer of the desk", "Put A mug", "put a mug", "heat an egg"]
     replay = _Replay(SimpleNamespace(rows=[{"goal": goal} for goal in goals]))
