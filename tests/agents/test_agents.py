@@ -172,6 +172,9 @@ def test_the_window_shows_the_last_turns_and_the_admissible_actions(encoder):
     assert "[Step 3] observation: obs two" in text
     assert "You have taken 2 steps so far." in text
     assert "Admissible actions: open drawer 1." in text
+    none = agent("window", encoder, history=0)
+    none.open("put a mug in shelf.", "obs zero", ADMISSIBLE)
+    assert "act zero" not in encoder.decode(none.follow([], acted("act zero"), "obs one", ADMISSIBLE).ids)
     hidden = agent("window", encoder, show_admissible=False)
     assert "Admissible" not in encoder.decode(hidden.open("x", "y", ADMISSIBLE).ids)
 
