@@ -213,6 +213,7 @@ def test_the_adapter_of_a_policy_that_is_only_read_computes_what_it_computes_in_
     encoder = tokenizer.load(hub_model)
     ids = encoder.encode("<|task|> put a mug in shelf.<|act|> go to shelf 1 take mug 1 look around")
     policy = OpenPolicy(folder, dtype="bfloat16")
+    assert {parameter.dtype for parameter in policy.model().parameters()} == {torch.bfloat16}
     read, trains = (
         logprobs_of(model.eval(), ids, len(ids) - 1) for model in (policy.model(), policy.masters("float32").model)
     )

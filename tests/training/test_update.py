@@ -420,6 +420,21 @@ def test_an_engine_is_not_doubted_for_the_dropout_of_training(world, credits, tm
     assert (ratio > 1.01) == (dropout > 0), "training drops, and what it is compared with does not"
 
 
+def test_a_model_that_has_trained_in_this_process_is_read_without_dropout(world, credits):
+    """As the next round's denominator, or as a reference."""
+    from turncredit.config import LoraConfig
+
+    settings = LoraConfig(rank=4, alpha=8, dropout=0.5)
+    model = models.add_lora(models.load_model(world.path("sft_policy"), dtype="float32"), settings, 0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    sequences = training_data(world, credits, skip_dead_groups=False).sequences[:2]
+    update = tiny.experiment().update
+    one, two = (update_module._logprobs_of(model.train(), sequences, update, 1.0, Team()) for _ in range(2))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
 def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
     """The gradient of one turn's loss comes from its response tokens and no others."""
     sequences, advantage_N, _ = training_data(world, credits, skip_dead_groups=False)
