@@ -16,7 +16,7 @@ from tests.credit.tables import side, table
 from turncredit.credit import credit
 from turncredit.data import tables
 from turncredit.data.columns import as_table, only_value
-from turncredit.data.turns import SideTable, Turns, cell_stats
+from turncredit.data.turns import SideTable, Turns, cell_stats, check_logprobs, rollout_name, thirds
 from turncredit.errors import UserError
 
 SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
@@ -168,6 +168,29 @@ def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -
     assert turns.stats_G(turns.return_R).mean_C.tolist() == [0.5, 2]
     assert turns.row_stats_G(turns.return_R[turns.rollout_N]).mean_C.tolist() == pytest.approx([0.4, 2])
     assert turns.sum_G(turns.return_R).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(1, [1]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 1, 2]), (6, [0, 0, 1, 1, 2, 2]), (7, [0, 0, 1, 1, 1, 2, 2])],
+)
+def test_a_turn_is_of_the_third_in_which_its_middle_lies(length: int, expected: list[int]) -> None:
+    assert thirds(np.arange(length), length).tolist() == expected
+
+
+def test_a_rollout_is_named_with_its_group_unless_its_own_id_begins_so() -> None:
+    found = [rollout_name("a", rollout) for rollout in ("a/1", "a1", "1")]
+    assert found == ["a/1", "a/a1", "a/1"]
+
+
+@pytest.mark.parametrize("lists", [[[-1.0, -1.0], [0.5]], [[], [-1.0], [-1.0, 0.5]], [[0.5, -1.0], [-1.0]]])
+def test_a_log_probability_above_0_is_told_with_its_turn_but_for_rounding(lists: list[list[float]]) -> None:
+    of = next(turn for turn, own in enumerate(lists) if 0.5 in own)
+    keys = {"group_id": ["g"] * len(lists), "rollout_id": ["r"] * len(lists), "turn": range(len(lists))}
+    rounded = [[5e-4 if one > 0 else one for one in own] for own in lists]
+    check_logprobs(pa.table({**keys, "response_logprobs": pa.array(rounded, pa.list_(pa.float64()))}), "turns")
+    with pytest.raises(UserError, match=rf"log-probability is 0.5 at .*, turn {of} \(1 such"):
+        check_logprobs(pa.table({**keys, "response_logprobs": pa.array(lists, pa.list_(pa.float64()))}), "turns")
 
 
 @settings(deadline=None)

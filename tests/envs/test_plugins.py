@@ -371,6 +371,7 @@ def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():
     one, again, other = (split_rows(env, "train", 5, seed, None) for seed in (0, 0, 1))
     assert one == again
     assert [row["task_id"] for row in one] != [row["task_id"] for row in other]
+    assert [rows[0]["seed"] for rows in (one, other)] == [0, 1]
     assert {key: one[0][key] for key in ("env", "split", "family", "source", "game")} == {
         "env": "doors", "split": "train", "family": "doors", "source": "files", "game": "",
     }  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -207,6 +208,12 @@ def test_retry_after_is_waited_for(server: ChatServer, llm: Llm, tmp_path: Path)
     assert time.perf_counter() - started > 0.4
 
 
+def test_a_server_that_asks_for_an_hours_patience_is_asked_again_after_a_minute() -> None:
+    for asked, waited in ((3600.0, 60.0), (2.5, 2.5)):
+        outcome = SimpleNamespace(exception=lambda asked=asked: client._AskAgain("later", asked))
+        assert client._pause(SimpleNamespace(outcome=outcome)) == waited  # type: ignore[arg-type]
+
+
 def test_pauses_grow_where_the_server_names_none() -> None:
     from tenacity import RetryCallState, wait_random_exponential
 
@@ -281,6 +288,16 @@ def test_thinking_is_switched_by_the_chat_template(
     assert body.get("chat_template_kwargs", {}).get("enable_thinking") is sent
     assert ("response_format" in body) is (not thinking)  # a grammar would forbid the thinking
     assert body["temperature"] == 0
+
+
+def test_the_configured_decoding_and_an_answer_without_evidence_are_what_is_asked_for(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    label_turns(turns_table(1, 1), llm(temperature=0.5, max_tokens=64, evidence=False), cache=tmp_path)
+    (body,) = server.requests
+    assert (body["temperature"], body["max_tokens"]) == (0.5, 64)
+    schema = body["response_format"]["json_schema"]["schema"]
+    assert list(schema["properties"]) == schema["required"] == ["role"]
 
 
 def test_further_settings_of_the_chat_template_are_sent_and_belong_to_the_answer(
