@@ -1,6 +1,7 @@
 """A guard around third-party environments: any failure in one becomes an error that names it, its task and its turn.
 
-It catches exceptions, calls that take longer than `env.timeout`, and values of the wrong type. All calls are made by
+It catches exceptions, calls that take longer than `env.timeout`, and values of the wrong type. A call that takes too
+long, and an exception that says that a connection or a server failed, is an OutsideFault. All calls are made by
 one thread that runs an asyncio loop: a call that hangs can be abandoned, and the coroutines of several rollouts' steps
 run concurrently. This adds about 50 microseconds to a call; built-in environments are called directly.
 """
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError, is_from_outside
 
 _PATIENCE = 1.0
 """Seconds after its timeout at which a call that never yields to the loop is abandoned."""
@@ -215,7 +216,8 @@ class _Loop:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise _took_too_long(call) from None
             detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
-            raise UserError(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
+            kind = OutsideFault if is_from_outside(error) else UserError
+            raise kind(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
         finally:
             del self.running[id(call)]
 
@@ -234,8 +236,8 @@ def _running() -> _Loop:
     return _loops[os.getpid()]
 
 
-def _took_too_long(call: _Call) -> UserError:
-    return UserError(
+def _took_too_long(call: _Call) -> OutsideFault:
+    return OutsideFault(
         f"{call.where()} took longer than env.timeout, {call.guarded.timeout:g} s {call.when()}; fix it or raise "
         "env.timeout"
     )
