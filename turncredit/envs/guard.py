@@ -129,10 +129,16 @@ def call(guarded: Guarded, method: str, *arguments: Any) -> Any:
     return _together([_Call(guarded, guarded.env, method, arguments)])[0]
 
 
-def call_each(guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any]) -> list[Any]:
-    """`call` for several rollouts at once, each with its own arguments; coroutines run concurrently."""
+def call_each(
+    guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any], keep_faults: bool = False
+) -> list[Any]:
+    """`call` for several rollouts at once, each with its own arguments; coroutines run concurrently.
+
+    With `keep_faults`, an OutsideFault of one is in the place of its result.
+    """
     rows = zip(*arguments, strict=True) if arguments else ((),) * len(guarded)
-    return _together([_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)])
+    calls = [_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)]
+    return _together(calls, keep_faults=keep_faults)
 
 
 def start(guarded: Guarded, method: str, *arguments: Any) -> Future[Any]:
@@ -171,9 +177,9 @@ class _Loop:
         self.running: dict[int, tuple[_Call, float]] = {}
         threading.Thread(target=self.loop.run_forever, name="environments", daemon=True).start()
 
-    def run(self, calls: Sequence[_Call]) -> list[Any]:
+    def run(self, calls: Sequence[_Call], *, keep_faults: bool) -> list[Any]:
         """The results of all calls, in order. Raises the exception of the first call that fails."""
-        future = asyncio.run_coroutine_threadsafe(self._all(calls), self.loop)
+        future = asyncio.run_coroutine_threadsafe(self._all(calls, keep_faults), self.loop)
         timeout = calls[0].guarded.timeout if calls else None
         self.ended([future], timeout, until_one=True)
         return future.result()
@@ -198,8 +204,14 @@ class _Loop:
                 _loops.pop(os.getpid(), None)  # the thread is lost; another call would wait behind this one
                 raise _took_too_long(running)
 
-    async def _all(self, calls: Sequence[_Call]) -> list[Any]:
-        return await asyncio.gather(*(self._one(one) for one in calls))
+    async def _all(self, calls: Sequence[_Call], keep_faults: bool) -> list[Any]:
+        return await asyncio.gather(*(self._outcome(one) if keep_faults else self._one(one) for one in calls))
+
+    async def _outcome(self, call: _Call) -> Any:
+        try:
+            return await self._one(call)
+        except OutsideFault as fault:
+            return fault
 
     async def _one(self, call: _Call) -> Any:
         self.running[id(call)] = call, time.monotonic()
@@ -226,8 +238,8 @@ class _Loop:
 _loops: dict[int, _Loop] = {}
 
 
-def _together(calls: Sequence[_Call]) -> list[Any]:
-    return _running().run(calls)
+def _together(calls: Sequence[_Call], *, keep_faults: bool = False) -> list[Any]:
+    return _running().run(calls, keep_faults=keep_faults)
 
 
 def _running() -> _Loop:

@@ -200,10 +200,15 @@ class Games:
         """The actions that are allowed now; none if the environment cannot list them."""
         return env.admissible() if self.can("admissible") else ()
 
-    def each(self, running: Sequence[Any], method: str, *arguments: Sequence[Any]) -> list[Any]:
-        """The result of a method of each, such as `step` with an action for each; coroutines run concurrently."""
+    def each(
+        self, running: Sequence[Any], method: str, *arguments: Sequence[Any], keep_faults: bool = False
+    ) -> list[Any]:
+        """The result of a method of each, such as `step` with an action for each; coroutines run concurrently.
+
+        With `keep_faults`, an OutsideFault of a guarded environment is in the place of its result.
+        """
         if not self._ours:
-            return guard.call_each(running, method, *arguments)
+            return guard.call_each(running, method, *arguments, keep_faults=keep_faults)
         if method == "step" and self.env.before_steps is not None:
             self.env.before_steps(running, *arguments)
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
