@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from turncredit.config import from_mapping
 from turncredit.config.judge import JudgeConfig, ServeConfig
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.judges import client
 from turncredit.judges.label import costs, label_turns
 
@@ -199,6 +200,56 @@ def test_a_server_that_is_not_there_is_one_clear_line(llm: Llm, tmp_path: Path) 
     with pytest.raises(UserError, match="connection lost") as caught:
         label_turns(turns_table(), llm(base_url="http://127.0.0.1:9/v1", attempts=2), cache=tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_down_for_longer_than_a_requests_attempts_is_a_fault_from_outside(
+    llm: Llm, tmp_path: Path
+) -> None:
+    """Another attempt of the job, when the server is up, has the labels."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    config = llm(base_url=f"http://{address[0]}:{address[1]}/v1", attempts=2)
+    with pytest.raises(OutsideFault, match="connection lost"):
+        label_turns(turns_table(), config, cache=tmp_path)
+    with ChatServer(address):
+        assert roles(label_turns(turns_table(), config, cache=tmp_path)) == ["E"] * 6
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "outside"),
+    [
+        (lambda handler: handler.error(503, "overloaded"), True),
+        (lambda handler: handler.error(429, "slow down"), True),
+        (lambda handler: handler.hang_up(), True),
+        (slow(0.5), True),
+        (lambda handler: handler.error(400, "no such field"), False),
+        (lambda handler: handler.send(200, b"<html>hello</html>", "text/html"), False),
+        (lambda handler: handler.say("I cannot say."), False),
+    ],
+    ids=["503", "429", "cut connection", "slow", "400", "a page", "no label"],
+)
+def test_only_what_another_attempt_may_not_meet_is_a_fault_from_outside(
+    server: ChatServer, llm: Llm, tmp_path: Path, misbehave: Callable[[Handler], None], outside: bool
+) -> None:
+    server.behave = lambda handler, *_: misbehave(handler)
+    with pytest.raises(UserError, match="more than max_missing allows") as caught:
+        label_turns(turns_table(), llm(attempts=1, timeout=0.2, concurrency=1), cache=tmp_path)
+    assert isinstance(caught.value, OutsideFault) == outside
+
+
+def test_a_connection_that_costs_the_one_label_too_many_is_a_fault_from_outside(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    """One of six labels may be missing: one answer has none, and one connection fails."""
+
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        bad = {0: lambda: handler.say("I cannot say."), 1: handler.hang_up}
+        bad.get(reviewed(body), lambda: handler.say(answer()))()
+
+    server.behave = behave
+    with pytest.raises(OutsideFault, match="more than max_missing allows"):
+        label_turns(turns_table(1, 6), llm(attempts=1, max_missing=0.2), cache=tmp_path)
 
 
 def test_retry_after_is_waited_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_a_first_step_is_adamws_by_hand_and_gradients_are_clipped_over_all_param
     assert optimizer.step(1.0) == pytest.approx(5.0)
     assert [float(model[name]) for name in ("one", "other")] == pytest.approx([2 * 0.95 - 0.1, -2 * 0.95 - 0.1])
     moments = {name: float(value) for name, value in optimizer.state().items() if "exp" in name}
-    expected = {"0.exp_avg": 0.12, "1.exp_avg": 0.16, "0.exp_avg_sq": 0.036, "1.exp_avg_sq": 0.064}
+    expected = {"one.exp_avg": 0.12, "other.exp_avg": 0.16, "one.exp_avg_sq": 0.036, "other.exp_avg_sq": 0.064}
     assert moments == pytest.approx(expected, rel=1e-5 if moments_dtype == "float32" else 1e-2)
 
 

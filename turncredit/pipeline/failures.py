@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
-from turncredit.errors import OutOfTime, UserError
+from turncredit.errors import OutOfTime, OutsideFault, UserError
 from turncredit.pipeline import internals, slurm
 from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
 FOLDER = Path(".snakemake/turncredit-failures")
-#: The exit status of a job that a user error ended, of one that any other error ended, of one on an unfit node, and of
-#: one that stopped before its time limit and can go on.
-USER_ERROR, OTHER_ERROR, NODE_ERROR, OUT_OF_TIME = 2, 1, 3, 4
+#: The exit status of a job that a user error ended, of one that any other error ended, of one on an unfit node, of one
+#: that stopped before its time limit and can go on, and of one that a connection or a server outside ended.
+USER_ERROR, OTHER_ERROR, NODE_ERROR, OUT_OF_TIME, OUTSIDE_FAULT = 2, 1, 3, 4, 5
 #: What Slurm calls a job whose process ended with an error, and so has said why, and one that took too much memory.
 FAILED, OUT_OF_MEMORY = "FAILED", "OUT_OF_MEMORY"
 #: The endings of the files with the times of attempts that stopped before the time limit, and that ran out of memory.
@@ -64,9 +64,14 @@ class Failure(NamedTuple):
 
 
 def status_of(error: UserError) -> int:
-    """The exit status of a job that a user error ended. On Slurm one that another node may not have is told apart."""
+    """The exit status of a job that a user error ended. One that another attempt may not meet is told apart.
+
+    On Slurm, so is one that another node may not have.
+    """
     if isinstance(error, OutOfTime):
         return OUT_OF_TIME
+    if isinstance(error, OutsideFault):
+        return OUTSIDE_FAULT
     return NODE_ERROR if isinstance(error, NodeFault) and "SLURM_JOB_ID" in os.environ else USER_ERROR
 
 
