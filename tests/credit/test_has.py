@@ -95,6 +95,9 @@ def test_without_a_distance_for_lost_goals_a_turn_that_loses_one_is_like_a_turn_
     made = {**TWO, "distance_before": [2, 1, 2, 3, -1], "distance": [1, 0, 2, -1, -1]}
     got = compute(made, resolve({"base": "oracle_progress", "params": {"unreachable": None}}))
     assert numbers(got, "credit").tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+    made["distance"][4] = 3  # it is in reach again
+    got = compute(made, resolve({"base": "oracle_progress", "params": {"unreachable": None}}))
+    assert numbers(got, "credit").tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_distance_below_minus_one_is_an_error() -> None:

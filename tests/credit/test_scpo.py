@@ -122,6 +122,8 @@ def test_credit_is_soft_above_the_base_and_scaled_by_alpha() -> None:
     made = compute(turns, scpo(alpha=2.0, theta=0.5))
     assert numbers(made, "scpo_credit")[3] == pytest.approx((0.5 - 0.4) / 0.6)
     assert numbers(made, "step_bonus")[3] == pytest.approx(2 * (0.5 - 0.4) / 0.6)
+    made = compute(turns, scpo(theta=0.5, soft_base=0.7))  # a match below the base is worth nothing, and no loss
+    assert (numbers(made, "scpo_reference")[3], numbers(made, "scpo_credit")[3]) == (0, 0)
 
 
 def test_invalid_turns_are_left_out_where_the_table_says_which_they_are() -> None:

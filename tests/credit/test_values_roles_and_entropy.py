@@ -174,6 +174,14 @@ def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
     assert numbers(compute(turns, METHODS["empg"])) == pytest.approx(want - want.mean(), abs=1e-6)
 
 
+def test_empgs_two_temperatures_are_of_the_scale_and_of_the_bonus() -> None:
+    turns = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
+    got = compute(turns, method("empg", k=2.0, k_future=0.5))
+    sure = np.exp([0, -2, -1, 0, -2])
+    assert numbers(got, "scale") == pytest.approx(sure / sure.mean(), abs=1e-6)
+    assert numbers(got, "clarity") == pytest.approx([np.exp(-0.5), 0, 1, np.exp(-0.5), 0], abs=1e-6)
+
+
 def test_a_response_without_tokens_is_no_sure_one_for_empg() -> None:
     turns = {**TWO, "response_logprobs": [[-1.0], [-3.0, -3.0], [-2.0], [], [-3.0]]}
     got = compute(turns, METHODS["empg"])
