@@ -10,7 +10,7 @@ import pytest
 
 from tests import tiny
 from tests.rollouts.walk import Walk, Words, branched, value, walk, walked
-from turncredit.audit.branch import advantages, choose, stratum, true_values
+from turncredit.audit.branch import _distance_change, advantages, choose, stratum, true_values
 from turncredit.config import BranchConfig
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
@@ -214,6 +214,13 @@ def test_a_stratum_names_outcome_family_and_third():
     names = [stratum({"turn": t, "success": False, "family": "pick"}, 7) for t in range(7)]
     assert [name.split(":")[2] for name in names] == ["early"] * 2 + ["middle"] * 3 + ["late"] * 2
     assert names[0] == "failure:pick:early"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "decrease"), [(3, 1, 2.0), (1, 3, -2.0), (-1, 3, None), (3, -1, None), (None, 3, None)]
+)
+def test_the_change_of_a_distance_is_its_decrease_and_unknown_where_the_goal_is_out_of_reach(before, after, decrease):
+    assert _distance_change({"distance_before": before, "distance": after}) == decrease
 
 
 # ---------------------------------------------------------------- the stage
