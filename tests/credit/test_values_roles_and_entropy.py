@@ -209,6 +209,17 @@ def test_the_invalid_penalty_stays_on_its_own_turn_in_ppo_as_in_verl_agents_rows
         np.testing.assert_allclose(numbers(fined, column) - numbers(plain, column), [0, -0.1, 0, 0, 0], atol=1e-12)
 
 
+def test_a_rollout_alone_in_its_group_has_nothing_in_rloo_or_each_turns_own_score() -> None:
+    turns = table({"g": [[0, 1]], "h": [[1]]}, valid=[True, False, False])
+    for weighting, zero, raw in (
+        ("rollout", [0, 0, 0], [1, 0.9, 0.9]),
+        ("row", [0.1, -0.1, 0], [0.1, -0.1, 0.9]),  # rows of one rollout are compared with each other
+    ):
+        for singleton, want in (("zero", zero), ("raw", raw)):
+            chosen = method("rloo", shapers=["invalid_penalty"], weighting=weighting, singleton=singleton)
+            assert numbers(compute(turns, chosen)) == pytest.approx(want)
+
+
 def test_rloos_bonus_shifts_its_own_turn_against_the_other_rollouts() -> None:
     turns = {**TWO, "valid": [True, False, True, True, True]}
     got = numbers(compute(turns, method("rloo", shapers=["invalid_penalty"])))
