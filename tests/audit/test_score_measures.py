@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turncredit.audit.score.blocks import Measured
+from turncredit.audit.score import card
+from turncredit.audit.score.blocks import BLOCKS, Measured, measured
 from turncredit.audit.score.groups import draw, enumerate_groups
 from turncredit.audit.score.identification import identification
 from turncredit.audit.score.running import advantages
@@ -108,6 +109,32 @@ def test_going_on_agrees_between_drawn_and_all_groups():
     for method in ("flat_grpo", "gigpo", "step_grpo"):
         whole, part = (going_on(groups, advantages(METHODS[method], groups)) for groups in (every, drawn))
         assert part.value == pytest.approx(whole.value, abs=4 * part.error + 1e-6)
+
+
+def test_the_error_of_a_mean_over_drawn_groups_is_that_of_independent_groups():
+    groups = draw(process("stop"), 4, 4 * BLOCKS, 0)
+    x_GK = np.random.default_rng(0).normal(size=(BLOCKS, 1))
+    found = measured(groups, x_GK, lambda mean_K: float(mean_K[0]))
+    assert found == pytest.approx((x_GK.mean(), x_GK.std(ddof=1) / np.sqrt(BLOCKS)))
+
+
+def test_a_credit_that_compares_no_rollouts_needs_as_many_of_them_in_groups_of_any_size():
+    needed = [
+        validity(groups, groups.truth_N).rollouts
+        for groups in (enumerate_groups(process("stop_helps"), size) for size in (2, 4))
+    ]
+    assert needed[0] == pytest.approx(needed[1])
+
+
+def test_the_credit_of_decisions_is_without_what_a_state_adds_to_all_of_its_actions():
+    groups = enumerate_groups(process("stop_helps"), 2)
+    exact = groups.process
+    baseline_S = np.random.default_rng(0).normal(size=len(exact.v_S))
+    credit_N = 3 * (groups.truth_N + baseline_S[exact.state_D[groups.decision_N]])
+    found = card._decisions(groups, credit_N, 3.0)
+    assert [one.credit for one in found] == pytest.approx(exact.truth_D.tolist())
+    assert [one.truth for one in found] == exact.truth_D.tolist()
+    assert [one.visits for one in found] == pytest.approx(exact.visits_S[exact.state_D] * exact.policy_D)
 
 
 def test_noise_alone_has_no_direction_and_asks_for_many_rollouts():
