@@ -114,7 +114,7 @@ def test_no_measure_but_the_pooled_one_depends_on_the_credits_scale(tmp_path):
 
 
 def test_no_measure_depends_on_the_unit_of_returns(tmp_path):
-    columns = known_truth.make(groups=6)
+    columns = known_truth.make(groups=6, se=0.02)  # an effect is clear at 5% of the range of returns, above its error
     tenfold = {**columns, **{name: 10 * columns[name] for name in ("reward", "estimate", "se")}}
     (scored, credits), (other, _) = (loaded(tmp_path, made, {"m": columns["noise"]}) for made in (columns, tenfold))
     x_N = credits["m"]
@@ -212,7 +212,14 @@ def test_an_error_needs_a_truth_of_1_96_of_its_own_standard_errors(square, share
 def test_a_bias_compares_with_a_spread_of_the_truth_that_is_free_of_noise(tmp_path):
     columns = known_truth.make(groups=150, se=0.3)
     scored, credits = loaded(tmp_path, columns, {"truth": columns["truth"]})
-    assert fidelity_measures.bias(credits["truth"], scored, columns["truth"] > 0.1).value == pytest.approx(0, abs=0.1)
+    assert fidelity_measures.bias(credits["truth"], scored, credits["truth"] > 0.1).value == pytest.approx(0, abs=0.1)
+
+
+def test_an_error_by_hand_has_both_corrections_for_noise():
+    scored = scored_of(table({"g": [[0, 1]]}), advantage_true=[2, 1], advantage_true_se=[0.5, 0.5])
+    # sum a x is 2.5 and sum x^2 1.25; .25 x 1.25 is noise of the first one's square, and .5 of sum a^2, which is 5.
+    found = fidelity_measures.error(np.array([1, 0.5]), scored).value
+    assert found == pytest.approx(1 - (2.5**2 - 0.3125) / (1.25 * (5 - 0.5)))
 
 
 def test_bias_finds_the_part_that_is_given_too_much(tmp_path):
@@ -225,6 +232,8 @@ def test_bias_finds_the_part_that_is_given_too_much(tmp_path):
     fair = found.row("fair", "bias", "position:late")
     assert fair.low < 0 < fair.high
     assert {row.ceiling for row in found.rows if row.subset != "all"} == {None}
+    correlated = {row.subset for row in found.rows if row.measure == "rank_correlation"}
+    assert correlated == {"all", "outcome:success", "outcome:failure", "family:even", "family:odd"}
     assert {row.subset for row in found.rows if row.measure == "bias"} >= {
         "action:valid",
         "action:invalid",

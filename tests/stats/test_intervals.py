@@ -115,6 +115,13 @@ def test_games_that_differ_the_same_way_for_all_seeds_give_the_t_interval_over_g
     assert (found.low, found.high) == (pytest.approx(np.mean(x) - half), pytest.approx(np.mean(x) + half))
 
 
+def test_each_round_costs_a_degree_of_freedom_of_its_games():
+    one, two = [0.0, 1.0, 0.5], [0.2, 0.9, 0.4]
+    found = intervals.crossed_mean(pd.concat([grid([one], round_=1), grid([two], round_=2)]))
+    half = student.ppf(0.975, 6 - 2) * math.sqrt((np.var(one, ddof=1) + np.var(two, ddof=1)) / 3) / 2
+    assert found.high - found.value == pytest.approx(half)
+
+
 def test_many_seeds_add_no_degrees_of_freedom_where_three_games_decide():
     x = [0.0, 1.0, 0.5]
     found = intervals.crossed_mean(grid([x] * 9))

@@ -209,6 +209,9 @@ def test_the_value_heads_copy_follows_by_its_share():
     head.follow(0.25)
     head.follow(0.25)
     assert head.copy.weight.tolist() == [[pytest.approx(1 - 0.75**2)] * 2]
+    states = noise_rollouts(lengths=[1]).take([0], CPU)
+    states = replace(states, hidden=torch.ones(1, 1, 2))
+    assert head(states).tolist() == [[pytest.approx(2 * (1 - 0.75**2))]]  # the copy's value, and not the head's
 
 
 def test_an_ensemble_is_the_mean_of_its_members():
