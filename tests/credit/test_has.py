@@ -114,6 +114,8 @@ def test_random_credit_depends_on_seed_and_keys_only() -> None:
     both = compute(more, METHODS["random_credit"], seed=3)
     np.testing.assert_array_equal(numbers(both, "credit")[:5], numbers(one, "credit"))
     assert (numbers(compute(TWO, METHODS["random_credit"], seed=4), "credit") != numbers(one, "credit")).all()
+    set_to_three = compute(TWO, has("random_credit", seed=3), seed=4)
+    np.testing.assert_array_equal(numbers(set_to_three, "credit"), numbers(one, "credit"))
 
 
 def test_random_credit_is_standard_normal_without_memory() -> None:

@@ -106,6 +106,8 @@ def test_verl_agent_preset_sets_its_conventions() -> None:
     from turncredit.credit.parts.lookup import preset_params
 
     assert preset_params("verl_agent", METHODS["gigpo"]) == {"weighting": "row", "singleton": "raw"}
+    assert preset_params("verl", METHODS["gigpo"]) == {"singleton": "raw"}
+    assert preset_params("trl", METHODS["gigpo"]) == {"eps": 1e-4}
 
 
 def test_hgpo_recipe_by_hand() -> None:
