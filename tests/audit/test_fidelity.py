@@ -265,6 +265,16 @@ def test_error_against_flat_is_below_zero_for_a_better_credit_and_paired(tmp_pat
         found.row("flat_grpo", "error_minus_flat")
 
 
+def test_an_error_is_not_held_against_flats_where_flat_has_no_credit_for_some_of_the_turns(tmp_path):
+    columns = known_truth.make(groups=2)
+    scored, credits = loaded(tmp_path, columns, {"flat_grpo": columns["flat"], "m": columns["truth"]})
+    credits["flat_grpo"][0] = np.nan
+    found = fidelity.score(scored, credits, resamples=10)
+    assert np.isfinite(found.row("m", "error").value)
+    with pytest.raises(KeyError, match="error_minus_flat"):
+        found.row("m", "error_minus_flat")
+
+
 def test_reliability_rises_with_credit_and_a_constant_credit_has_one_part(tmp_path):
     columns = known_truth.make(groups=24)
     scored, credits = loaded(tmp_path, columns, {"good": columns["truth"], "same": np.ones(len(columns["truth"]))})

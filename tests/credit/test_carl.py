@@ -112,6 +112,12 @@ def test_along_a_path_from_the_start_to_a_leaf_advantages_telescope_to_its_retur
         assert numbers(got)[path].sum() == pytest.approx(total - start, abs=1e-9)
 
 
+def test_a_fork_of_a_rollout_of_another_group_is_refused():
+    rows = table({"g": [[1]], "h": [[0]]}, parent_rollout_id=["", "g0"], parent_turn=[-1, 0])
+    with pytest.raises(UserError, match="rollout 'h0' is a fork of 'g0', which its group does not have"):
+        compute(rows, CARL)
+
+
 @pytest.mark.parametrize(
     ("parents", "said"),
     [

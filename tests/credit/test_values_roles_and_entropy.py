@@ -131,7 +131,7 @@ def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
 
 
 def test_triages_ablations_leave_one_role_out() -> None:
-    labels = {"labels": side(TWO, role=["D", "E", "N", "R", "R"])}
+    labels = {"labels": side(TWO, role=["D", "E", "no-progress", "R", "R"])}
     for name, credit in (
         ("triage_no_regression", [1, 0.5, -0.1, 0, 0]),
         ("triage_no_exploration", [1, 0, -0.1, -0.5, -0.5]),
