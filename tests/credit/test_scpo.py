@@ -168,6 +168,20 @@ def test_longest_first_visits_by_length() -> None:
     assert numbers(made, "scpo_credit")[[3, 5, 6]].tolist() == [0, 1, 1]
 
 
+def test_of_equally_long_turns_the_earlier_one_is_visited_first() -> None:
+    lengths = {"prompt_ids": [[0]] * 12, "response_ids": [[]] * 12, "context_reset": [True] * 12}
+    order = numbers(compute({**GROUP, **lengths}, scpo(order="longest_first")), "scpo_order")
+    assert order[[3, 5, 6]].tolist() == [0, 1, 2]
+
+
+def test_a_turns_length_is_all_that_has_entered_its_context_since_the_last_reset() -> None:
+    tokens = {"prompt_ids": [[0] * 3, [0], [0] * 2, [0] * 4], "response_ids": [[0]] * 4}
+    made = {**table({"g": [[0, 0, 1], [0]]}), **tokens}
+    assert turn_lengths_N(Turns(made)).tolist() == [4, 6, 9, 5]
+    # A rollout begins a context, whatever the column says.
+    assert turn_lengths_N(Turns({**made, "context_reset": [False, False, True, False]})).tolist() == [4, 6, 3, 5]
+
+
 def test_without_tokens_a_turn_is_as_long_as_its_action_and_what_it_answers() -> None:
     made = table({"g": [[1], [0, 0]]}, action=["go", "look", "é"], next_observation=["a hall", "", "a hall"])
     assert turn_lengths_N(Turns(made)).tolist() == [8, 4, 7]

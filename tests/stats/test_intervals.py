@@ -78,6 +78,17 @@ def test_rows_of_a_policy_that_did_not_play_again_are_no_further_rollouts():
     assert intervals.crossed_mean(intervals.cells(trained)).rollouts == 300
 
 
+def test_repeats_of_a_game_are_rollouts_of_their_own_and_paired_one_by_one():
+    ours = evals([("a", 0, True), ("a", 1, False)], "task_id repeat success")
+    theirs = evals([("a", 1, True), ("a", 0, False)], "task_id repeat success", method="other")
+    assert intervals.cells(ours)[["value", "rollouts"]].to_numpy().tolist() == [[0.5, 2]]
+    for shared in (False, True):
+        paired = intervals.paired_cells(ours, theirs, shared=shared)
+        assert paired[["value", "rollouts"]].to_numpy().tolist() == [[0, 2]]
+    both_modes = evals([("a", "sampled", True), ("a", "greedy", True)], "task_id mode success")
+    assert intervals.played(both_modes).tolist() == [True, True]
+
+
 def test_a_table_with_a_row_per_turn_is_refused():
     frame = evals([("a", True), ("a", True)], "task_id success")
     with pytest.raises(UserError, match="once per rollout"):
