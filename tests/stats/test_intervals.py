@@ -310,6 +310,20 @@ def test_seeds_that_agree_give_no_interval_since_others_may_not():
     assert found.covers == "nothing (the seeds agree)"
 
 
+@pytest.mark.parametrize(
+    ("bounds", "clear", "said"),
+    [
+        ((0.103, 0.199), True, "+15.1 points [+10.3, +19.9]"),
+        ((-0.02, 0.322), False, "+15.1 points [-2.0, +32.2]"),
+        ((np.nan, np.nan), False, "+15.1 points (no interval)"),
+    ],
+)
+def test_a_difference_is_told_in_points_and_clear_where_its_interval_excludes_zero(bounds, clear, said):
+    found = intervals.Estimate(0.151, *bounds, p=np.nan, rollouts=9, seeds=3, games=3, covers="")
+    turned = intervals.Estimate(-0.151, -bounds[1], -bounds[0], p=np.nan, rollouts=9, seeds=3, games=3, covers="")
+    assert (found.clear, turned.clear, intervals.points(found)) == (clear, clear, said)
+
+
 def test_holm_steps_down_and_never_falls():
     assert levels.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
     assert levels.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
