@@ -332,6 +332,15 @@ def test_turns_share_an_error_only_where_one_follows_the_other_in_its_rollout_wi
     assert scored.length_N.tolist() == [4, 4, 4, 7, 7, 7]
 
 
+def test_a_turn_whose_role_is_null_has_none():
+    turns = table({"g": [[0, 0, 1]]})
+    view = Turns(turns)
+    truth, roles = side(turns, advantage_true=[0] * 3, advantage_true_se=[1] * 3), side(turns, role=["R", None, "D"])
+    tables_of = (SideTable(view, made, name, partial=True) for made, name in ((truth, "branches"), (roles, "labels")))
+    code_N, names = reading.join(view, *tables_of).labels["role"]
+    assert [names[code] if code >= 0 else None for code in code_N] == ["R", None, "D"]
+
+
 def test_an_error_counts_as_none_where_both_halves_saw_nothing():
     halves = {"advantage_first_half": [0, 0, 0.1], "advantage_second_half": [0, 0.2, -0.1]}
     turns = table({"g": [[0, 0, 1]]})

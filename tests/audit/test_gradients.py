@@ -281,6 +281,13 @@ def test_the_jackknifes_interval_of_a_mean_is_students():
     assert found == pytest.approx((3.5, 3.5 - half, 3.5 + half))
 
 
+def test_noise_is_what_the_squared_lengths_have_beyond_the_signal():
+    # Gradients 2 and 4: the pair's product is 8, the mean square 10, and their variance 2.
+    sums = GroupSums(np.array([[2.0], [4.0]]), np.array([4.0, 16]), np.array([1, 1]), 1)
+    found = {name: numbers[0] for name, numbers in measures({"m": sums}, "m").items()}
+    assert (found["signal"], found["noise"], found["snr"]) == pytest.approx((8, 2, 4))
+
+
 def test_pairs_of_rollouts_are_counted_by_both_methods_live_ones():
     one = GroupSums(np.array([[2.0], [4.0]]), np.zeros(2), np.array([1, 2]), 8)
     two = GroupSums(np.array([[3.0], [5.0]]), np.zeros(2), np.array([3, 1]), 8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from turncredit.audit.score import card
 from turncredit.audit.score.blocks import BLOCKS, Measured, measured
 from turncredit.audit.score.groups import draw, enumerate_groups
-from turncredit.audit.score.identification import identification
+from turncredit.audit.score.identification import furthest, identification
 from turncredit.audit.score.running import advantages
 from turncredit.audit.score.validity import going_on, gradients, validity
 from turncredit.audit.score.worlds import WORLDS, process
@@ -58,6 +58,7 @@ def test_the_true_advantage_ranks_turns_perfectly_and_a_constant_not_at_all(name
     assert (true.rank.value, true.sign.value, true.top.value) == pytest.approx((1, 1, 1))
     assert (negated.rank.value, negated.sign.value, negated.top.value) == pytest.approx((-1, 0, 1))
     assert flat.rank.value == 0
+    assert 0 < true.chance.value < 1
     assert flat.top.value == pytest.approx(flat.chance.value)
     zero = identification(groups, np.zeros(len(groups.truth_N)))
     assert (zero.rank.value, zero.sign.value) == (0, 0.5)
@@ -155,6 +156,11 @@ def test_a_baseline_of_the_state_changes_no_expected_gradient_and_a_factor_only_
     found = validity(groups, factor * credit_N)
     assert found.cosine.value == pytest.approx(1)
     assert found.scale.value == pytest.approx(factor)
+
+
+def test_the_furthest_turn_is_one_unless_others_are_as_far():
+    x_N, rollout_N = np.array([0, 1, -0.95, 2, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 2, 2])
+    assert furthest(x_N, rollout_N, 3).tolist() == [False, True, False, True, True, True, True]
 
 
 def test_differences_that_an_eps_makes_are_no_order_of_turns():
