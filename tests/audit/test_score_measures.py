@@ -14,7 +14,7 @@ from turncredit.audit.score.blocks import BLOCKS, Measured, measured
 from turncredit.audit.score.groups import draw, enumerate_groups
 from turncredit.audit.score.identification import furthest, identification
 from turncredit.audit.score.running import advantages
-from turncredit.audit.score.validity import going_on, gradients, validity
+from turncredit.audit.score.validity import Along, going_on, gradients, validity
 from turncredit.audit.score.worlds import WORLDS, process
 from turncredit.credit import METHODS, resolve
 from turncredit.data.turns import Turns, cell_stats
@@ -110,6 +110,23 @@ def test_going_on_agrees_between_drawn_and_all_groups():
     for method in ("flat_grpo", "gigpo", "step_grpo"):
         whole, part = (going_on(groups, advantages(METHODS[method], groups)) for groups in (every, drawn))
         assert part.value == pytest.approx(whole.value, abs=4 * part.error + 1e-6)
+
+
+def test_a_cosine_is_free_of_what_the_noise_of_drawn_groups_adds_to_the_length():
+    mean_D, exact_D = np.array([3.0, 4.0]), np.array([1.0, 0.0])
+    assert Along(exact_D, 0.0).cosine(mean_D) == pytest.approx(3 / 5)
+    assert Along(exact_D, 1.0).cosine(mean_D) == pytest.approx(3 / np.sqrt(24))
+    assert np.isnan(Along(exact_D, 3.0).cosine(mean_D))  # 22 is not nine times as much as 3
+
+
+def test_the_decisions_that_get_too_much_and_too_little_are_named():
+    groups = enumerate_groups(process("stop_helps"), 2)
+    first_N = groups.decision_N == 0
+    for sign in (1, -1):
+        found = validity(groups, groups.truth_N + sign * 0.2 * first_N)
+        named = found.paid if sign > 0 else found.charged
+        assert (named.observation, named.action) == ("Draft 0 is ready.", "on")
+        assert found.charged.error < 0 < found.paid.error
 
 
 def test_the_error_of_a_mean_over_drawn_groups_is_that_of_independent_groups():

@@ -29,7 +29,7 @@ from turncredit.config import from_mapping
 from turncredit.credit.models import critic, networks, replay, train, turnrd
 from turncredit.credit.models.critic import CriticSettings
 from turncredit.credit.models.settings import kinds, model_settings, replay_rounds
-from turncredit.credit.models.turn_value import TurnValueSettings
+from turncredit.credit.models.turn_value import TurnValueSettings, widen
 from turncredit.credit.models.turnrd import TurnRDSettings
 from turncredit.credit.models.value_head import returns_to_go
 from turncredit.credit.turnrd import v_projection
@@ -128,6 +128,12 @@ def test_film_starts_as_the_unconditioned_model_exactly(kind, settings):
     film = train.fresh(kind, settings.model_copy(update={"film": True}), HIDDEN_SIZE, seed=3)
     for one, two in zip(train.apply(plain, rollouts), train.apply(film, rollouts), strict=True):
         assert np.array_equal(one, two, equal_nan=True)
+
+
+def test_the_size_of_a_goals_vector_does_not_matter_to_film():
+    film, goal = stirred("turnrd_film").network.film, torch.randn(2, HIDDEN_SIZE)
+    for one, ten in zip(film.modulation(goal), film.modulation(10 * goal), strict=True):
+        assert torch.allclose(one, ten, atol=1e-3)
 
 
 def test_film_uses_the_goal_once_it_has_been_trained():
@@ -265,6 +271,18 @@ def test_rollouts_are_read_in_order_from_tables_in_any_order():
         assert torch.equal(getattr(read, name), getattr(wanted, name)), name
 
 
+def test_a_critic_reads_what_it_said_and_what_it_should_have_said_and_progress_is_its_change():
+    wanted = noise_rollouts(lengths=[3, 2])
+    turns, hiddens = as_tables(wanted)
+    before = pa.array(np.full(turns.num_rows, 0.25))
+    turns = turns.set_column(turns.column_names.index("progress_before"), "progress_before", before)
+    credits = credits_of(turns)
+    _, read = replay.load(turns, hiddens, credits)
+    for name, column in (("old", "value"), ("target", "value_target")):
+        assert getattr(read, name)[read.present].tolist() == pytest.approx(credits[column].to_pylist(), abs=1e-6)
+    assert torch.allclose(read.gain[read.present], wanted.gain[wanted.present] - 0.25)
+
+
 def test_progress_is_no_part_of_rollouts_for_models_that_do_not_learn_from_it():
     turns, hiddens = as_tables(noise_rollouts(lengths=[3, 6]))
     assert replay.load(turns.select(replay.COLUMNS), hiddens)[1].gain is None
@@ -347,11 +365,12 @@ def test_training_through_the_disk_equals_training_in_one_process(tmp_path, roun
     kind, settings = model_settings(experiment(base="has_turnrd", batch=8), "mine")
     model = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
     last = train.load(saved(model, tmp_path / "1"))
+    steps = 0.0
     for number in (2, 3):
-        train.train(model, rounds[: number - 1], seed=0, round=number)
+        steps += train.train(model, rounds[: number - 1], seed=0, round=number)["steps"]
         train.train(last, rounds[: number - 1], seed=0, round=number)
         last = train.load(saved(last, tmp_path / str(number)))
-    assert last.steps == model.steps > 0
+    assert last.steps == model.steps == steps > 0
     state = model.network.state_dict()
     for name, tensor in last.network.state_dict().items():
         assert torch.equal(tensor, state[name]), name
@@ -570,6 +589,13 @@ def test_turn_value_predicts_what_is_still_to_come():
     want = torch.nn.functional.binary_cross_entropy_with_logits(logit, to_go)
     loss = kinds()["turn_value"].losses(network, rollouts, TurnValueSettings())["outcome"]
     assert float(loss.detach()) == pytest.approx(float(want.detach()))
+
+
+def test_the_range_of_turn_value_never_shrinks():
+    network = train.fresh("turn_value", TurnValueSettings(), HIDDEN_SIZE, 0).network
+    for largest, known in ((0.5, 1.0), (10.0, 10.0), (2.0, 10.0)):
+        widen(network, torch.tensor([0.0, largest]))
+        assert float(network.scale) == known
 
 
 def test_turn_values_of_a_ten_point_reward_are_on_its_scale():
