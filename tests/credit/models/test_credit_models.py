@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from scipy.stats import spearmanr
 
 from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts, trained_on
 from turncredit.config import from_mapping
-from turncredit.credit.models import critic, networks, replay, train, turnrd
+from turncredit.credit.models import critic, networks, replay, train, turnrd, value_head
 from turncredit.credit.models.critic import CriticSettings
 from turncredit.credit.models.settings import kinds, model_settings, replay_rounds
 from turncredit.credit.models.turn_value import TurnValueSettings, widen
@@ -218,6 +219,14 @@ def test_the_value_heads_copy_follows_by_its_share():
     states = noise_rollouts(lengths=[1]).take([0], CPU)
     states = replace(states, hidden=torch.ones(1, 1, 2))
     assert head(states).tolist() == [[pytest.approx(2 * (1 - 0.75**2))]]  # the copy's value, and not the head's
+
+
+def test_the_value_heads_loss_is_over_turns_against_discounted_returns():
+    rollouts = noise_rollouts(lengths=[2, 1]).take([0, 1], CPU)
+    rollouts = replace(rollouts, reward=torch.tensor([[0.0, 1.0], [0.5, 0.0]]))
+    head = networks.ValueHead(HIDDEN_SIZE)  # 0 everywhere
+    loss = value_head.KIND.losses(head, rollouts, value_head.ValueHeadSettings(gamma=0.9))["value"]
+    assert float(loss.detach()) == pytest.approx((0.9**2 + 1 + 0.5**2) / 3)
 
 
 def test_an_ensemble_is_the_mean_of_its_members():
@@ -529,6 +538,32 @@ def test_a_bidirectional_turnrd_reads_the_outcome_off_the_last_turn_unless_it_is
     assert return_error(*both, mask_last_turn=True) > 0.2
 
 
+def test_a_minibatch_is_cut_to_any_length_up_to_that_of_a_rollout():
+    rng, batch = np.random.default_rng(0), noise_rollouts(lengths=[3, 3])
+    assert {turnrd.equal_length(batch, rng).present.shape[1] for _ in range(50)} == {1, 2, 3}
+
+
+def test_how_much_worse_a_model_gets_with_another_goal_by_hand():
+    """V is the first number of the goal, 1 and 2; each return is .1 above its own, each change of progress .5."""
+
+    class Fixed:
+        position = torch.zeros(1)
+
+        def __init__(self):
+            self.film = SimpleNamespace(modulation=lambda goal: (torch.zeros_like(goal), torch.zeros_like(goal)))
+
+        def __call__(self, rollouts):
+            return torch.zeros(2, 1), rollouts.goal[:, :1] if self.film else torch.zeros(2, 1)
+
+    batch = as_rollouts(np.zeros((2, 1, 3)), lengths=[1, 1], returns=[1.1, 2.1])
+    goal = torch.tensor([[1.0, 0, 0], [2.0, 0, 0]])
+    found = turnrd.probes(Fixed(), replace(batch, goal=goal, gain=goal[:, :1] + 0.5), np.random.default_rng(0))
+    assert found["film_shuffled_return"] == pytest.approx((0.9**2 + 1.1**2) / 2 / 0.1**2 - 1, rel=1e-4)
+    assert found["film_shuffled_worse"] == 1
+    assert found["film_shuffled_value"] == pytest.approx((0.5**2 + 1.5**2) / 2 / 0.5**2 - 1)
+    assert found["film_value_change"] == 1
+
+
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.integers(0, 5))
 def test_a_shuffled_goal_is_another_goal(goal_R, seed):
     goals_RH = np.array(goal_R)[:, None] * np.ones(3)
@@ -587,7 +622,14 @@ def test_turn_value_predicts_what_is_still_to_come():
     logit = network.members[0](rollouts)[rollouts.present]
     to_go = torch.tensor([0.75, 0.5, 0.5, 1.0, 0.0])
     want = torch.nn.functional.binary_cross_entropy_with_logits(logit, to_go)
-    loss = kinds()["turn_value"].losses(network, rollouts, TurnValueSettings())["outcome"]
+    kind = kinds()["turn_value"]
+    loss = kind.losses(network, rollouts, TurnValueSettings())["outcome"]
+    assert float(loss.detach()) == pytest.approx(float(want.detach()))
+    late = replace(rollouts, reward=torch.tensor([[-1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))  # a return of 1, and 2 to come
+    kind.before_training(network, late, TurnValueSettings())
+    assert float(network.scale) == 2
+    want = torch.nn.functional.binary_cross_entropy_with_logits(logit, to_go / 2)
+    loss = kind.losses(network, rollouts, TurnValueSettings())["outcome"]
     assert float(loss.detach()) == pytest.approx(float(want.detach()))
 
 
