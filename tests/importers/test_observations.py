@@ -465,6 +465,19 @@ def test_counts_have_a_unit_that_agrees_with_the_number() -> None:
     ]
 
 
+def test_one_turn_of_one_rollout_is_written_in_the_singular_by_each_command(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "go"}]
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1.0, "messages": talk}
+    made = turncredit("import", files.lines(tmp_path / "one.jsonl", [row]), "--out", "t.parquet", cwd=tmp_path)
+    assert made.stdout.splitlines()[-1] == "t.parquet: 1 turn of 1 rollout from jsonl"
+    assert "(1 turn)" in turncredit("import", tmp_path / "one.jsonl", "--look").stdout
+    out = turncredit("export", "t.parquet", "--to", "openai", "--out", "out.jsonl", cwd=tmp_path)
+    assert out.stdout == "out.jsonl: 1 turn of 1 rollout as openai\n"
+    credit = ["credit", "--method", "flat_grpo", "--turns", "t.parquet", "--out", "c.parquet"]
+    assert turncredit(*credit, cwd=tmp_path).stdout.startswith("c.parquet: 1 turn credited with flat_grpo")
+    assert "\n1 turn\n" in turncredit("show", "t.parquet", "r", cwd=tmp_path).stdout
+
+
 def test_a_table_is_written_only_where_a_path_is_given(tmp_path: Path) -> None:
     done = turncredit("import", calling(tmp_path))
     assert (done.returncode, "--out is missing" in done.stderr) == (2, True)

@@ -12,6 +12,7 @@ from turncredit.bridges.importers.actions import CONVENTIONS, Finder
 from turncredit.bridges.importers.base import NO_REWARD, Context, Format, Options, Rollout, Turn
 from turncredit.bridges.importers.jsonl import USUAL, fields_of, inside, is_conversation
 from turncredit.bridges.importers.unknown import UNKNOWN, why_not
+from turncredit.data.counts import number_of
 
 WIDTH = 96
 DEEPEST = 4
@@ -51,7 +52,7 @@ def turns_shown(rollouts: Iterable[Rollout], context: Context) -> list[str]:
     lines: list[str] = []
     shown = 0
     for rollout in rollouts:
-        number = "" if rollout.part else f" ({len(rollout.turns)} turns)"
+        number = "" if rollout.part else f" ({number_of(len(rollout.turns), 'turn')})"
         head = f"  group {rollout.group_id}, rollout {rollout.rollout_id}{number}"
         lines += [head] if head not in lines else []
         for turn in rollout.turns[: 3 - shown]:
