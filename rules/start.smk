@@ -208,3 +208,11 @@ onstart:
                 logger.info(f"Jobs start as plain processes: {reason}.")
             else:
                 shell.executable(executable)
+
+
+onerror:
+    # What Snakemake itself prints of a killed job is gone when somebody looks at the status.
+    if workflow.is_main_process and workflow.local_exec:
+        failures.record_killed(
+            workflow.scheduler.failed, str(PLAN.layout.root), since=BEGAN
+        )

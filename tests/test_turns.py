@@ -352,5 +352,5 @@ def test_a_column_that_the_turns_have_themselves_is_not_replaced_by_the_measures
 def test_measures_that_lack_a_turn_are_told_in_one_line() -> None:
     keys = {"group_id": ["a", "a"], "rollout_id": ["x", "x"], "turn": [0, 1]}
     short = {name: values[:1] for name, values in {**keys, "progress": [0.5, 1.0]}.items()}
-    with pytest.raises(UserError, match=r"^measures: no row for group 'a', rollout 'x', turn 1 \(1 turns have none\)"):
+    with pytest.raises(UserError, match=r"^measures: no row for group 'a', rollout 'x', turn 1 \(1 turn without one\)"):
         Turns({**keys, "reward": [0.0, 1.0]}, {"measures": short})

@@ -67,6 +67,7 @@ def test_an_attribute_that_is_there_is_replaced_and_returned() -> None:
 
 def test_snakemakes_jobs_have_what_the_rules_replace() -> None:
     internals.require(Job, "restart_times")
+    assert isinstance(Job.restart_times, property)
 
 
 def test_the_tested_versions_are_those_of_the_lock_file() -> None:

@@ -22,6 +22,7 @@ from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import GPU_JOBS, ROUNDS
 from turncredit.config.layout import Layout
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError, require
 from turncredit.pipeline import failures, preflight, run
 from turncredit.pipeline.all_jobs import every_job
@@ -226,7 +227,7 @@ def report_of(root: Path) -> list[str]:
         if measured["wall_s"] >= slowest.get(stage, measured)["wall_s"]:
             slowest[stage] = measured
     lines = [
-        f"ok    {stage:<15} {count[stage]:>2} jobs, the slowest {slowest[stage]['wall_s']:.1f} s, "
+        f"ok    {stage:<15} {number_of(count[stage], 'job'):>7}, the slowest {slowest[stage]['wall_s']:.1f} s, "
         f"{slowest[stage]['peak_mb']:,.0f} MB"
         for stage in slowest
     ]

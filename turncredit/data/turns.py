@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turncredit.data.columns import as_table, cast, factorise, factorise_runs, lists_in, to_numpy
+from turncredit.data.counts import number_of
 from turncredit.data.tables import KEYS
 from turncredit.errors import NoSideTable, UserError, nearest
 
@@ -511,7 +512,6 @@ class SideTable:
         if not match_N.all() and not self.partial:
             missing = np.flatnonzero(~match_N)
             where = self.turns.row_name(int(missing[0]))
-            raise UserError(
-                f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
-            )
+            without = number_of(len(missing), "turn")
+            raise UserError(f"{self.name}: no row for {where} ({without} without one); make it for these turns")
         return np.append(order, -1)[np.where(match_N, place_N, -1)]

@@ -363,14 +363,15 @@ def look(paths: Sequence[Path], name: str | None, options: Options, rewards: Pat
         source = files[0]
         first = next(iter(records(source.path, Report())), None)
         format_ = UNKNOWN if first is None else chooser(FORMATS[name] if name else None, options.mapping)(first[1])
-        guess = looking.guess(first[1], options.mapping) if first is not None and format_ is UNKNOWN else {}
+        guess = {} if first is None else looking.guess(first[1], format_, options.mapping)
+        guessed = bool(guess) and format_ is UNKNOWN
         if guess:
             format_, options = FORMATS["jsonl"], replace(options, mapping={**options.mapping, **guess})
         rollouts = _read([source], name, report, options)
         command = ["turncredit", "import", *map(str, paths), *looking.given(name, options)]
         command += [] if rewards is None else ["--rewards", str(rewards)]
         context = Context(source, report, options)
-        known = {"guessed": bool(guess), "rewarded": rewards is not None}
+        known = {"guessed": guessed, "rewarded": rewards is not None}
         lines = looking.look(first and first[1], format_, context, rollouts, command, **known)
         return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
 

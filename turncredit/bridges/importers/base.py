@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from turncredit.data.counts import number_of
 from turncredit.data.json_lines import Skip as Skip  # noqa: PLC0414
 from turncredit.errors import UserError
 
@@ -121,19 +122,15 @@ class Report:
 
     def lines(self) -> list[str]:
         """The report as text."""
-        read = f"{_counted(self.files, 'file')}, {_counted(self.records, 'record')}"
-        lines = [f"read {read}: {_counted(self.rollouts, 'rollout')}, {_counted(self.turns, 'turn')}"]
+        read = f"{number_of(self.files, 'file')}, {number_of(self.records, 'record')}"
+        lines = [f"read {read}: {number_of(self.rollouts, 'rollout')}, {number_of(self.turns, 'turn')}"]
         if len(self.formats) > 1:
             lines.append(f"formats: {', '.join(f'{name} {number}' for name, number in self.formats.items())}")
-        lines += [f"note: {text} ({_counted(number, 'rollout')})" for text, number in self.notes.items()]
-        lines += [f"warning: {text} ({_counted(number, 'time')})" for text, number in self.warnings.items()]
+        lines += [f"note: {text} ({number_of(number, 'rollout')})" for text, number in self.notes.items()]
+        lines += [f"warning: {text} ({number_of(number, 'time')})" for text, number in self.warnings.items()]
         lines += [f"flaw {number}: {reason}; first at {first}" for reason, (number, first) in self.flaws.items()]
         lines += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
         return lines
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class Part(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turncredit.bridges.importers.base import Report, Rollout
+from turncredit.bridges.importers.base import Report, Rollout, id_of
 
 BLOCK = "turncredit"
 CUT = "the columns that turncredit export added are not one for each turn, and were left out"
@@ -40,6 +40,12 @@ def restore(rollout: Rollout, report: Report) -> None:
         turn["_says"] = turn["_thought"] = turn["_empty"] = False  # the action is known
         if "observation" in columns:
             turn["_shows_history"] = False
+
+
+def group_in(extra: Mapping[str, Any]) -> str | None:
+    """The group in the block of a record's `extra`; None where there is no block, or none in it."""
+    block = extra.get(BLOCK)
+    return id_of(block.get("group_id")) if isinstance(block, dict) else None
 
 
 def _blocks(rollout: Rollout) -> Iterator[Mapping[str, Any]]:

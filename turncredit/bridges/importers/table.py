@@ -61,8 +61,8 @@ ANCHORS = (
 def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mapping[str, Any], options: Options) -> None:
     """Write `rollouts` as an `imported` table. Raises UserError, and writes nothing, where there are none.
 
-    Columns that no turn has a value for are left out. Duplicates, parts that do not make whole rollouts, and values of
-    another type than their column's are skips of the report.
+    Columns beside `REQUIRED` that no turn has a value for are left out. Duplicates, parts that do not make whole
+    rollouts, and values of another type than their column's are skips of the report.
     """
     ledger = Ledger(report, options)
     with new_file(out) as part, TemporaryDirectory(dir=part.parent, prefix=f".{out.name}.") as folder:
