@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from turncredit.credit.parts.baselines import BASELINE, NOT_COMPARED
+from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.views.pages.agreement import agreement, mean_ranks
 from turncredit.views.pages.data import Book, noise_of_largest, too_few_to_rank
 from turncredit.views.pages.formats import decimals_for, joined, level, number, one_line, plain
@@ -58,21 +58,17 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
         plain(se, places),
         doubt,
     )
-    who_saw = _who_saw(book, rollout, row, sign)
-    return text + " " + who_saw if who_saw else text
+    return text + " " + _who_saw(book, rollout, row, sign)
 
 
 def _who_saw(book: Book, rollout: int, row: int, sign: int) -> str:
-    """How many methods credit (or blame) this turn, and whose largest credit of the rollout it has; empty without any.
+    """How many methods credit (or blame) this turn, and whose largest credit of the rollout it has.
 
-    Noise and privileged references are left out. Credit that is the same on every turn of the rollout says nothing of
-    this one. It is counted apart.
+    Credit that is the same on every turn of the rollout says nothing of this one. It is counted apart.
     """
     rows = book.rows(rollout)
     right, alike, largest = 0, 0, []
-    methods = [method for method in book.credits if method == BASELINE or method not in NOT_COMPARED]
-    for method in methods:
-        credit = book.credits[method]
+    for method, credit in book.credits.items():
         size = credit.rounded_N[rows] * sign
         mine = credit.rounded_N[row] * sign
         if len(rows) > 1 and size.max() == size.min():
@@ -83,10 +79,8 @@ def _who_saw(book: Book, rollout: int, row: int, sign: int) -> str:
             others = int((size == mine).sum()) - 1
             much = f" (which gives {others} other turn{'s' * (others > 1)} as much)" if others else ""
             largest.append(method + much)
-    if not methods:
-        return ""
     does = "credit" if sign > 0 else "blame"
-    count = len(methods) - alike
+    count = len(book.credits) - alike
     same = f" ({alike} more give{'s' * (alike == 1)} all turns the same)" if alike else ""
     most = f"It has the largest {does} of {joined(largest)}" if largest else f"None gives it its largest {does}"
     return f"{right} of {count} method{'s' * (count != 1)} {does}{'s' * (right == 1)} it{same}. {most}."
