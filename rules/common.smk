@@ -24,6 +24,7 @@ gc.disable()
 atexit.register(gc.freeze)
 
 machine.name_the_user()
+machine.hide_this_folder_from_imports()
 if workflow.is_main_process and (line := machine.state_mistake()) is not None:
     sys.exit(f"turncredit: {line}")
 

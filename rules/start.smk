@@ -11,6 +11,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import (
     changed_settings,
     failures,
+    internals,
     launch,
     loop,
     locks,
@@ -66,6 +67,7 @@ def before_the_first_job():
         gpu_limit=getattr(workflow.global_resources.get("gpu"), "value", None),
     )
     try:
+        require_names_of_executor()
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
         tell_of_changed_script(jobs)
@@ -88,9 +90,19 @@ def before_the_first_job():
             LOST.append(lost_jobs.LostJobs(executor(), Path(".snakemake")))
             submission.Submission(executor())
             LARGEST_MEMORY.update(largest_memory(where.asked, listed()))
+        # Snakemake asks a job how often it may be tried again; there is no public way to answer for one job.
+        internals.replace(Job, "restart_times", property(restart_times))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def require_names_of_executor():
+    """Raise UserError in a version in which `executor` or `run_id` would find nothing, and Slurm count as another cluster."""
+    internals.require(workflow, "scheduler")
+    internals.require(workflow.scheduler, "_executor")
+    if type(executor()).__module__ == "snakemake_executor_plugin_slurm":
+        internals.require(executor(), "run_uuid")
 
 
 def tell_of_changed_script(jobs):
@@ -167,7 +179,7 @@ def asked_by(job):
 
 #: With Slurm, what ends the wait for lost jobs, once jobs are submitted.
 LOST = []
-#: When this Snakemake began, which counts the attempts of each job from one.
+#: Start time. Snakemake restarts attempt counts on every run.
 BEGAN = time.time()
 
 
@@ -185,8 +197,6 @@ onstart:
     gc.enable()
     if workflow.is_main_process and not workflow.touch:
         before_the_first_job()
-        # Snakemake asks a job how often it may be tried again; there is no public way to answer for one job.
-        Job.restart_times = property(restart_times)
     # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
         # An image has no such shell in it.
@@ -198,3 +208,11 @@ onstart:
                 logger.info(f"Jobs start as plain processes: {reason}.")
             else:
                 shell.executable(executable)
+
+
+onerror:
+    # What Snakemake itself prints of a killed job is gone when somebody looks at the status.
+    if workflow.is_main_process and workflow.local_exec:
+        failures.record_killed(
+            workflow.scheduler.failed, str(PLAN.layout.root), since=BEGAN
+        )

@@ -37,6 +37,27 @@ def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(name):
     assert (experiment.update.warmup_steps, experiment.update.final_lr) == (0, 1.0)
 
 
+def test_a_pretrained_policy_never_trains_with_the_values_of_the_small_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    mine, entries = tmp_path / "mine.yaml", ["policy={source: org/model}"]
+    unset = "agent.max_response_tokens, sft.optimizer, sft.lr, update.lr, update.final_lr would be those of config.yaml"
+    with pytest.raises(UserError, match=rf"^config.yaml, --config: .* the pretrained org/model, but {unset}"):
+        config.load(["config.yaml"], entries)
+    mine.write_text("agent: {max_response_tokens: 64}\nsft: {epochs: 0}\nupdate: {lr: 1.0e-6}")
+    with pytest.raises(UserError, match=r"org/model, but update\.final_lr would be"):
+        config.load(["config.yaml", mine], entries)
+    mine.write_text("agent: {max_response_tokens: 64}\nsft: {epochs: 0}\nupdate: {lr: 1.0e-6, final_lr: 1}")
+    assert config.load(["config.yaml", mine], entries).update.lr == 1e-6
+    mine.write_text("agent: {max_response_tokens: 64}\nsft: {epochs: 0}\nmethods: [sft]")  # nothing is trained
+    assert config.load(["config.yaml", mine], entries).methods == ("sft",)
+
+
+def test_a_config_yaml_for_a_pretrained_policy_keeps_its_values(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text("policy: {source: org/model}\nupdate: {lr: 1.0e-5}", encoding="utf-8")
+    assert config.load(["config.yaml"], ["rounds=2"]).update.lr == 1e-5
+
+
 def test_files_are_merged_key_by_key(tmp_path):
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"rounds": 4, "rollout": {"tasks": 3, "group_size": 2}}))
     (tmp_path / "b.yaml").write_text(yaml.safe_dump({"rollout": {"tasks": 5}}))

@@ -9,14 +9,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from turncredit.data import provenance
 from turncredit.data.provenance import PROVENANCE_FILE
 from turncredit.data.tables import TableError
 from turncredit.pipeline.job import Job, JobKeys, Slice
 from turncredit.policy.open import OpenPolicy
+from turncredit.policy.weights import MOMENTS_FILE
 
 WEIGHTS = "model.safetensors"
 CHANGED = r"model\.safetensors: not what was written there"
@@ -113,3 +116,19 @@ def test_a_damaged_config_of_a_policy_is_named_by_whoever_reads_it_first(tmp_pat
     (policy / "config.json").write_text('{"max_posi')
     with pytest.raises(TableError, match=r"config\.json: not what was written there"):
         _ = OpenPolicy(policy, dtype="float32").positions
+
+
+def test_damaged_moments_are_named_by_the_update_that_reads_them_and_by_nobody_else(tmp_path):
+    job = Job("update", JobKeys(), Slice(), {}, {"policy": str(tmp_path / "policy")}, {})
+    with job.folder("policy") as folder:
+        (folder / WEIGHTS).write_bytes(b"weights")
+        save_file({"0.exp_avg": torch.ones(2)}, folder / MOMENTS_FILE)
+    policy = OpenPolicy(job.output["policy"], dtype="float32")
+    assert policy.moments()["0.exp_avg"].tolist() == [1, 1]
+    time.sleep(0.02)
+    data = bytearray((policy.folder / MOMENTS_FILE).read_bytes())
+    data[-1] ^= 1
+    (policy.folder / MOMENTS_FILE).write_bytes(data)
+    policy.verify()
+    with pytest.raises(TableError, match=r"optimizer\.safetensors: not what was written there"):
+        policy.moments()

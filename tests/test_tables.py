@@ -10,6 +10,7 @@ import pytest
 
 from turncredit import __version__
 from turncredit.data import provenance, tables
+from turncredit.data.credits import credit_names
 
 
 def credits(**changes):
@@ -118,6 +119,28 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path):
         (folder / name).write_text(text)
     assert provenance.file_hash(one) == provenance.file_hash(two)
     assert provenance.file_hash(one) != provenance.file_hash(three)
+
+
+def test_a_folders_hash_sees_in_which_folder_of_it_a_file_lies(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, inner in ((one, "x"), (two, "y")):
+        (folder / inner).mkdir(parents=True)
+        (folder / inner / "a").write_text("same")
+    assert provenance.file_hash(one) != provenance.file_hash(two)
+
+
+def test_a_configurations_hash_does_not_depend_on_the_order_of_its_keys():
+    first, second = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
+    assert provenance.config_hash(first) == provenance.config_hash(second)
+    assert provenance.config_hash(first) != provenance.config_hash({**first, "a": 2})
+
+
+def test_tables_of_credits_of_one_method_are_called_by_their_files(tmp_path):
+    """Those of a method that no other has are called by it."""
+    for name, method in (("one", "gigpo"), ("two", "gigpo"), ("three", "rloo")):
+        pq.write_table(credits(method=pa.array([method])), tmp_path / f"{name}.parquet")
+    paths = [tmp_path / f"{name}.parquet" for name in ("one", "two", "three")]
+    assert credit_names(paths) == dict(zip(("one", "two", "rloo"), paths, strict=True))
 
 
 def test_a_footer_that_hides_rows_is_not_believed(tmp_path):

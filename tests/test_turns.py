@@ -16,7 +16,7 @@ from tests.credit.tables import side, table
 from turncredit.credit import credit
 from turncredit.data import tables
 from turncredit.data.columns import as_table, only_value
-from turncredit.data.turns import SideTable, Turns, cell_stats
+from turncredit.data.turns import SideTable, Turns, cell_stats, check_logprobs, rollout_name, thirds
 from turncredit.errors import UserError
 
 SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
@@ -170,6 +170,29 @@ def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -
     assert turns.sum_G(turns.return_R).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(1, [1]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 1, 2]), (6, [0, 0, 1, 1, 2, 2]), (7, [0, 0, 1, 1, 1, 2, 2])],
+)
+def test_a_turn_is_of_the_third_in_which_its_middle_lies(length: int, expected: list[int]) -> None:
+    assert thirds(np.arange(length), length).tolist() == expected
+
+
+def test_a_rollout_is_named_with_its_group_unless_its_own_id_begins_so() -> None:
+    found = [rollout_name("a", rollout) for rollout in ("a/1", "a1", "1")]
+    assert found == ["a/1", "a/a1", "a/1"]
+
+
+@pytest.mark.parametrize("lists", [[[-1.0, -1.0], [0.5]], [[], [-1.0], [-1.0, 0.5]], [[0.5, -1.0], [-1.0]]])
+def test_a_log_probability_above_0_is_told_with_its_turn_but_for_rounding(lists: list[list[float]]) -> None:
+    of = next(turn for turn, own in enumerate(lists) if 0.5 in own)
+    keys = {"group_id": ["g"] * len(lists), "rollout_id": ["r"] * len(lists), "turn": range(len(lists))}
+    rounded = [[5e-4 if one > 0 else one for one in own] for own in lists]
+    check_logprobs(pa.table({**keys, "response_logprobs": pa.array(rounded, pa.list_(pa.float64()))}), "turns")
+    with pytest.raises(UserError, match=rf"log-probability is 0.5 at .*, turn {of} \(1 such"):
+        check_logprobs(pa.table({**keys, "response_logprobs": pa.array(lists, pa.list_(pa.float64()))}), "turns")
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e3, 1e3)), min_size=1, max_size=30), st.integers(0, 1))
 def test_cell_statistics_are_numpys(pairs: list[tuple[int, float]], ddof: int) -> None:
@@ -195,6 +218,8 @@ def test_a_cell_of_equal_values_deviates_by_exactly_nothing(value: float, count:
     [
         ({k: v for k, v in SMALL.items() if k != "reward"}, "every method needs the column 'reward'"),
         ({("rewrd" if k == "reward" else k): v for k, v in SMALL.items()}, "did you mean 'rewrd'?"),
+        ({("re\nwrd" if k == "reward" else k): v for k, v in SMALL.items()}, "did you mean 're wrd'?"),
+        ({("\rx\n" if k == "reward" else k): v for k, v in SMALL.items()}, "; it has "),
         ({k: [] for k in SMALL}, "the table has no rows"),
         (rows(SMALL, [0, 1, 1, 2, 3, 4, 5]), "duplicate key: group 'a', rollout 'a0', turn 1"),
         (rows(SMALL, [0, 1, 2, 4, 5]), "group 'a', rollout 'a1' has no turn 1 (its next one is 2)"),
@@ -213,7 +238,7 @@ def test_a_cell_of_equal_values_deviates_by_exactly_nothing(value: float, count:
 def test_a_table_that_is_not_one_of_turns_is_told_in_one_line(made: dict, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         Turns(made)
-    assert "\n" not in str(caught.value)
+    assert not re.search(r"[\r\n]", str(caught.value))
 
 
 def test_the_distinct_texts_of_a_column_are_strings_and_its_codes_their_places() -> None:
@@ -327,5 +352,5 @@ def test_a_column_that_the_turns_have_themselves_is_not_replaced_by_the_measures
 def test_measures_that_lack_a_turn_are_told_in_one_line() -> None:
     keys = {"group_id": ["a", "a"], "rollout_id": ["x", "x"], "turn": [0, 1]}
     short = {name: values[:1] for name, values in {**keys, "progress": [0.5, 1.0]}.items()}
-    with pytest.raises(UserError, match=r"^measures: no row for group 'a', rollout 'x', turn 1 \(1 turns have none\)"):
+    with pytest.raises(UserError, match=r"^measures: no row for group 'a', rollout 'x', turn 1 \(1 turn without one\)"):
         Turns({**keys, "reward": [0.0, 1.0]}, {"measures": short})

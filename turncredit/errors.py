@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
+from ssl import SSLCertVerificationError
 
 
 class UserError(Exception):
@@ -15,6 +16,10 @@ class UserError(Exception):
 
 class OutOfTime(UserError):
     """A job stopped before its time limit, and has kept what it has done: another attempt goes on from there."""
+
+
+class OutsideFault(UserError):
+    """Something outside failed, such as a connection or a server: another attempt may not meet it."""
 
 
 class NoSideTable(UserError):
@@ -56,6 +61,56 @@ def unusable(error: BaseException) -> tuple[int, str] | None:
     return number, str(words or error)
 
 
+#: What the operating system says of a network that fails, beside Python's ConnectionError and TimeoutError.
+UNREACHABLE = {errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH}
+#: Exceptions of libraries, by package, that say the same. They are known by name: a process may lack the library.
+CONNECTION_FAILED = {
+    "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
+    "http": {"IncompleteRead"},
+    "httpx": {"NetworkError", "TimeoutException", "RemoteProtocolError"},
+    "requests": {"ConnectionError", "Timeout", "ChunkedEncodingError"},
+    "socket": {"gaierror"},
+    "ssl": {"SSLEOFError", "SSLZeroReturnError"},
+    "urllib3": {"MaxRetryError", "NewConnectionError", "ProtocolError", "TimeoutError"},
+    "websockets": {"ConnectionClosed"},
+}
+#: Libraries whose errors may have an HTTP status, and the statuses of a server that is busy or down.
+STATUS_LIBRARIES, BUSY_OR_DOWN = {"aiohttp", "httpx", "requests", "urllib"}, {429, 502, 503, 504}
+#: gRPC's names of the same.
+GRPC_FAILED = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether an error, or one that it was raised from or while handling, says that something outside failed.
+
+    That is a connection, a call that took too long, or a server that is busy or down. A refused certificate is not.
+    """
+    chain = [error]
+    for one in chain:  # grows
+        others = list(one.exceptions) if isinstance(one, BaseExceptionGroup) else []
+        if one.__cause__ is not None or not one.__suppress_context__:
+            others += [other for other in (one.__cause__, one.__context__) if other is not None]
+        chain += [other for other in others if not any(other is known for known in chain)]
+    return any(map(_failed_outside, chain)) and not any(isinstance(one, SSLCertVerificationError) for one in chain)
+
+
+def _failed_outside(error: BaseException) -> bool:
+    """Whether this error itself says so."""
+    if isinstance(error, OutsideFault | ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError) and error.errno in UNREACHABLE:
+        return True
+    kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+    if any(name in CONNECTION_FAILED.get(package, ()) for package, name in kinds):
+        return True
+    packages = {package for package, _ in kinds}
+    if packages & STATUS_LIBRARIES:
+        where = (error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")
+        return any(getattr(owner, name, None) in BUSY_OR_DOWN for owner, name in where)
+    code = getattr(error, "code", None) if "grpc" in packages else None
+    return callable(code) and getattr(code(), "name", None) in GRPC_FAILED
+
+
 #: Each extra of this package, and the modules that it brings and a plain installation lacks.
 EXTRAS = {
     "train": ("torch", "transformers", "peft", "tokenizers", "safetensors", "huggingface_hub"),
@@ -93,4 +148,4 @@ def in_one_line(error: Exception) -> str | None:
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the choice closest to `word`, or an empty string if none is close."""
     matches = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f" (did you mean '{matches[0]}'?)" if matches else ""
+    return f" (did you mean '{' '.join(matches[0].split())}'?)" if matches else ""  # in one line

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 
 import pytest
+import yaml
 
+from tests import tiny
 from turncredit import agents
 from turncredit.agents import Parsed
 from turncredit.data.env_wording import Words
@@ -89,6 +92,36 @@ def test_neither_an_environment_nor_a_response_can_write_a_special_token(name):
     assert "< |im_end|>" in Chat().decode(contexts(IMITATED)[0])
 
 
+@pytest.mark.parametrize("name", sorted(agents.BUILT_IN))
+def test_a_copy_of_any_agent_knows_nothing_of_how_the_original_goes_on(name):
+    """As where a rollout is restored: a copy is kept of each turn, while the original is led on."""
+    settings = {"max_prompt_tokens": 8192} if name == "hipif" else {}
+    it, alone = (agent(name, Chat(), **settings) for _ in range(2))
+
+    def told(it, action, seen):
+        text = f"Thought: {action}\nAction: {action}\n<action>{action}</action>"
+        return it.follow([*Chat().encode(text), Chat.eos_id], it.parse(text), seen, ADMISSIBLE)
+
+    for one in (it, alone):
+        one.open("put a mug in shelf.", "You see nothing.", ADMISSIBLE)
+        told(one, "look", "You see a mug 1.")
+    copy = it.fork()
+    for action in ("open drawer 1", "help"):
+        told(it, action, "Nothing happens.")
+    assert told(copy, "take mug 1", "You have it.") == told(alone, "take mug 1", "You have it.")
+
+
+def test_the_page_of_agents_gives_the_defaults_that_their_settings_have():
+    rows = re.findall(r"^\| \[?`(\w+)`.*\|([^|]*)\|$", (tiny.ROOT / "docs/agents.md").read_text(), re.MULTILINE)
+    told = {
+        (name, key): yaml.safe_load(default)
+        for name, settings in rows
+        for key, default in re.findall(r"`(\w+)` \((\w+)\)", settings)
+    }
+    assert ("window", "history") in told
+    assert told == {(name, key): agents.load(name).Settings.model_fields[key].default for name, key in told}
+
+
 def test_special_tokens_are_those_of_the_tokenizer(encoder):
     assert encoder.special_tokens == ("<pad>", "<|im_end|>", "<s>", "<|task|>", "<|obs|>", "<|act|>")
     text = encoder.decode(agent("window", encoder).open("x", "a<s>b<b>", []).ids)
@@ -135,8 +168,13 @@ def test_the_window_shows_the_last_turns_and_the_admissible_actions(encoder):
     assert "put a mug in shelf." in text
     assert "observation: obs one action: act one" in text
     assert "obs zero" not in text
+    assert "[Step 2] observation: obs one" in text
     assert "[Step 3] observation: obs two" in text
+    assert "You have taken 2 steps so far." in text
     assert "Admissible actions: open drawer 1." in text
+    none = agent("window", encoder, history=0)
+    none.open("put a mug in shelf.", "obs zero", ADMISSIBLE)
+    assert "act zero" not in encoder.decode(none.follow([], acted("act zero"), "obs one", ADMISSIBLE).ids)
     hidden = agent("window", encoder, show_admissible=False)
     assert "Admissible" not in encoder.decode(hidden.open("x", "y", ADMISSIBLE).ids)
 

@@ -226,6 +226,14 @@ def test_a_model_that_never_completes_a_subgoal_loses_the_oldest_steps(encoder):
     assert len(prompts[-2].ids) + lost[-1] == len(prompts[1].ids) + step * (len(turns) - 2)
 
 
+def test_the_steps_that_a_full_context_keeps_are_the_latest_in_their_order(encoder):
+    turns = [(said("look", "" if i else "find a mug"), f"You see a mug {i % 9}.") for i in range(60)]
+    prompts, _ = play(maker("hipif", encoder, max_prompt_tokens=300)(), turns)
+    seen = [int(number) for number in re.findall(r"see a mug (\d)", shown(encoder, prompts[-1]))]
+    assert 5 < len(seen) < 60
+    assert seen == [i % 9 for i in range(60)][-len(seen) :]
+
+
 def test_a_model_that_completes_a_subgoal_at_every_step_loses_the_oldest_of_them(encoder):
     turns = [(said("look", "find a mug", "completed"), f"You see a shelf {i % 9}.") for i in range(200)]
     prompts, columns = play(maker("hipif", encoder, max_prompt_tokens=300)(), turns)

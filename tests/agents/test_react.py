@@ -100,6 +100,7 @@ def test_the_labels_are_one_token_each_and_demonstrations_become_sequences(world
     plan = Plan(tiny.experiment(agent={"name": "react"}))
     demos = world.job("sft", JobKeys(), tmp_path).table("demos", "demos")
     made = plan.slice("base", JobKeys())
+    assert made.own_columns == ("reflection",), "what demonstrations teach as thoughts is text for the tokenizer, too"
     base.new_base(demos, made.scratch, tmp_path / "base", own_columns=made.own_columns, vocabulary=made.vocabulary)
     encoder = tokenizer.load(tmp_path / "base")
     assert len(encoder.encode("Thought:")) == len(encoder.encode("Action:")) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from tests import tiny
 from tests.rollouts.walk import Walk, Words, branched, value, walk, walked
+from turncredit.audit import branch as branching
 from turncredit.audit.branch import advantages, choose, stratum, true_values
 from turncredit.config import BranchConfig
 from turncredit.data import tables
@@ -81,6 +82,31 @@ def test_the_copies_of_a_rollouts_states_share_their_random_numbers_and_no_two_c
     assert len(seeds) == 10
     assert {len(set(part)) for part in seeds.values()} == {6}
     assert len({tuple(sorted(part)) for part in seeds.values()}) == 2, "one set of numbers for each rollout"
+
+
+def test_a_reference_has_the_values_of_its_states_and_after_the_end_the_reward_without_an_error(monkeypatch):
+    value_T, error_T = np.array([0.5, 0.6, 0.4, 0.7, 0.9]), np.array([0.3, 0.4, 0.1, 0.2, 0.05])
+    monkeypatch.setattr(branching, "has_reference", lambda _: True)
+    monkeypatch.setattr(branching, "reference_values", lambda *_, **__: (value_T, error_T))
+    found = branching._reference(None, [branched(LONG)], BranchConfig(), 0, 0.0, 1.0)
+    np.testing.assert_allclose(found["q_reference"], [0.6, 0.4, 0.7, 0.9, 1.0])
+    np.testing.assert_allclose(found["advantage_reference"], [0.1, -0.2, 0.3, 0.2, 0.1])
+    np.testing.assert_allclose(found["advantage_reference_se"] ** 2, [0.25, 0.17, 0.05, 0.0425, 0.0025])
+
+
+@pytest.mark.parametrize(("returns", "expected"), [((-0.5, 2.0), (-0.5, 2.0)), ((0.1, 0.3), (0.0, 1.0))])
+def test_returns_range_from_nothing_to_a_success_and_as_far_as_any_that_was_recorded(returns, expected):
+    view = Turns({"group_id": ["g"] * 2, "rollout_id": ["a", "b"], "turn": [0, 0], "reward": list(returns)})
+    assert branching._range(view, 1.0) == expected
+
+
+def test_the_signal_is_the_share_of_the_estimates_variance_that_is_not_their_errors():
+    columns = {"advantage_true": np.array([1.0, -1, 1, -1]), "advantage_true_se": np.array([0.1, 0.2, 0.3, 0.4])}
+    columns |= {"continuations": np.full(4, 8), "turns_played": np.full(4, 9)}
+    told = branching._summary([], columns, BranchConfig(target_se=0.2), 0)
+    assert told["advantage_se"] ** 2 == pytest.approx(0.3 / 4)
+    assert (told["signal"], told["within_target"]) == pytest.approx((1 - 0.3 / 4, 0.5))
+    assert branching._summary([], {**columns, "advantage_true": np.zeros(4)}, BranchConfig(), 0)["signal"] == 0
 
 
 # ---------------------------------------------------------------- restored states
@@ -214,6 +240,13 @@ def test_a_stratum_names_outcome_family_and_third():
     names = [stratum({"turn": t, "success": False, "family": "pick"}, 7) for t in range(7)]
     assert [name.split(":")[2] for name in names] == ["early"] * 2 + ["middle"] * 3 + ["late"] * 2
     assert names[0] == "failure:pick:early"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "decrease"), [(3, 1, 2.0), (1, 3, -2.0), (-1, 3, None), (3, -1, None), (None, 3, None)]
+)
+def test_the_change_of_a_distance_is_its_decrease_and_unknown_where_the_goal_is_out_of_reach(before, after, decrease):
+    assert branching._distance_change({"distance_before": before, "distance": after}) == decrease
 
 
 # ---------------------------------------------------------------- the stage

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from turncredit.audit.estimates import Continuation, estimate, planned, return_variance, step_variance
+from turncredit.audit.estimates import (
+    Continuation,
+    _step_errors,
+    estimate,
+    mean_and_error,
+    planned,
+    return_variance,
+    step_variance,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -104,8 +112,17 @@ def test_agreement_of_a_few_continuations_is_not_certainty():
     assert return_variance(same, 0.0, 1.0) == pytest.approx((0.5 / 9) * (8.5 / 9))
     assert return_variance(np.append(same + 10, np.nan), 0.0, 10.0) == pytest.approx(100 * (0.5 / 9) * (8.5 / 9))
     assert step_variance(same, 0.0, 1.0) == pytest.approx(0.5 / 9)
+    assert mean_and_error(same, 0.0, 1.0) == pytest.approx((0, np.sqrt((0.5 / 9) * (8.5 / 9) / 8)))
     mixed = np.random.default_rng(0).normal(size=(2, 4000))
     np.testing.assert_allclose(return_variance(mixed, -3.0, 3.0), mixed.var(axis=1), rtol=0.01)
+
+
+def test_the_error_of_a_difference_has_the_copies_that_only_one_state_has_on_their_own():
+    """Halves of 4 and 2, and of 4 and 8 copies: as many as both have are paired, the rest is of one state alone."""
+    variances_S, step_S = np.array([0.04, 0.25]), np.array([0.1, 0.0])
+    found = _step_errors(variances_S, step_S, np.array([[4, 4], [2, 8]]), np.array([True, False]))
+    first = 0.1 / 4 + 0.25 * (1 / 2 - 1 / 4) + 0.1 / 8 + 0.04 * (1 / 4 - 1 / 8)
+    np.testing.assert_allclose(found, np.sqrt([first, 0.25 / 2 + 0.25 / 8]) / 2)
 
 
 def test_a_budget_raises_the_target_and_the_first_continuations_are_played_in_any_case():
@@ -119,7 +136,9 @@ def test_a_budget_raises_the_target_and_the_first_continuations_are_played_in_an
     assert planned(variance_S2, alone_S, cost_S, budget=0, **rule).tolist() == [[4, 4], [4, 4]]
     coin = coins(np.array([0.5]), np.random.default_rng(0))
     found = estimate(coin, np.array([False]), target=0.01, least=6, most=50, budget=20)
-    assert 6 <= found.turns_S[0] <= 20
+    assert 18 <= found.turns_S[0] <= 20  # all that the budget allows
+    assert found.wanted == 50
+    assert estimate(coin, np.array([False]), target=0.01, least=5, most=50, budget=0).count_S.tolist() == [6]
 
 
 def test_a_half_is_planned_by_what_the_other_half_has_seen_and_a_state_by_the_needier_of_its_turns():

@@ -23,6 +23,12 @@ def loaded(tmp_path, columns, methods, rows=slice(None)):
     return reading.load(paths["turns"], [paths["credits"]], paths["branches"])
 
 
+def scored_of(turns, *, excerpt=False, **branches):
+    """Turns with these columns of ground truth."""
+    view = Turns(turns, excerpt=excerpt)
+    return reading.join(view, SideTable(view, side(turns, **branches), "branches", partial=True))
+
+
 def shuffled(columns, seed=1):
     return np.random.default_rng(seed).permutation(columns["estimate"])
 
@@ -107,6 +113,26 @@ def test_no_measure_but_the_pooled_one_depends_on_the_credits_scale(tmp_path):
     assert shifted == pytest.approx(fidelity_measures.bias(credits["m"], scored, early_N).value)
 
 
+def test_no_measure_depends_on_the_unit_of_returns(tmp_path):
+    columns = known_truth.make(groups=6, se=0.02)  # an effect is clear at 5% of the range of returns, above its error
+    tenfold = {**columns, **{name: 10 * columns[name] for name in ("reward", "estimate", "se")}}
+    (scored, credits), (other, _) = (loaded(tmp_path, made, {"m": columns["noise"]}) for made in (columns, tenfold))
+    x_N = credits["m"]
+    for measure in (*fidelity_measures.HEADLINE.values(), fidelity_measures.error):
+        assert measure(x_N, other).value == pytest.approx(measure(x_N, scored).value)
+    assert fidelity_measures.calibration(x_N, other).value == pytest.approx(
+        10 * fidelity_measures.calibration(x_N, scored).value
+    )
+    assert fidelity_measures.true_spread(other) == pytest.approx(10 * fidelity_measures.true_spread(scored))
+
+
+def test_detection_counts_the_turns_of_the_rollouts_that_have_a_pair():
+    turns = table({"g": [[0, 0, 0], [0, 0, 0, 0], [0, 1]]})
+    scored = scored_of(turns, advantage_true=[0.5, 0, 0, *[0.0] * 4, 0.5, 0], advantage_true_se=[0.1] * 9)
+    found = fidelity_measures.useful_auc(np.arange(9.0), scored)
+    assert (found.value, found.turns) == (0, 3)  # the third rollout succeeded
+
+
 def test_detection_is_mann_and_whitneys_statistic_inside_each_rollout(tmp_path):
     columns = known_truth.make(groups=8, rollouts=2, turns=9, se=0.05)
     scored, credits = loaded(tmp_path, columns, {"m": np.round(columns["truth"] + 0.2 * columns["noise"], 1)})
@@ -136,6 +162,20 @@ def test_sign_agreement_counts_clear_turns_only_and_a_zero_credit_half(tmp_path)
     assert statistic.value == pytest.approx((1 + 0 + 0.5 + 1 + 1) / 5)
 
 
+def test_a_true_advantage_that_is_rounding_alone_has_no_sign():
+    scored = scored_of(table({"g": [[0, 0, 1]]}), advantage_true=[1e-17, 0.5, -0.5], advantage_true_se=[0, 0.1, 0.1])
+    found = fidelity_measures.sign_agreement(np.ones(3), scored)
+    assert (found.value, found.turns) == (0.5, 2)
+
+
+def test_the_pooled_correlation_of_a_constant_credit_is_zero_and_with_a_constant_truth_there_is_none():
+    turns = table({"g": [[0, 0, 1]]})
+    varied, same = (scored_of(turns, advantage_true=a, advantage_true_se=[0.1] * 3) for a in ([0, 1, 2], [1] * 3))
+    assert fidelity_measures.pooled_correlation(np.arange(3.0), varied).value == pytest.approx(1)
+    assert fidelity_measures.pooled_correlation(np.ones(3), varied).value == 0
+    assert np.isnan(fidelity_measures.pooled_correlation(np.arange(3.0), same).value)
+
+
 def test_calibration_is_not_weakened_by_noise_in_the_truth(tmp_path):
     columns = known_truth.make(groups=150, se=0.3)
     scored, credits = loaded(tmp_path, columns, {"truth": columns["truth"]})
@@ -154,6 +194,34 @@ def test_error_is_zero_for_the_truth_and_one_for_what_tells_nothing(tmp_path):
     assert fidelity_measures.error(credits["half"], scored).value == pytest.approx(extra / (true + extra), abs=0.05)
 
 
+@pytest.mark.parametrize(("square", "shared", "known"), [(1.25, 0, 0), (1.3, 0, 1), (1.3, 1, 0), (1.36, 1, 1)])
+def test_an_error_needs_a_truth_of_1_96_of_its_own_standard_errors(square, shared, known):
+    """A hundred estimates with the error 1: the sum of their squares less 100 has the variance 200.
+
+    Where neighbours share a state, each of the 99 pairs has the covariance -1/2, and 4 / 4 is added for it. So 25 and
+    30 stand against 1.96 sqrt(200) = 27.7, and 30 and 36 against 1.96 sqrt(299) = 33.9.
+    """
+    a, place = np.sqrt(square), np.arange(100)
+    state = {"v_true": a * place, "q_true": a * (place + 1), "v_se": np.ones(100), "q_se": np.ones(100)}
+    truth = {"advantage_true": np.full(100, a), "advantage_true_se": np.ones(100)}
+    scored = scored_of(table({"g": [[0.0] * 100]}), **truth, **(state if shared else {}))
+    assert len(scored.follows()) == 99 * shared
+    assert np.isfinite(fidelity_measures.error(np.ones(100), scored).value) == known
+
+
+def test_a_bias_compares_with_a_spread_of_the_truth_that_is_free_of_noise(tmp_path):
+    columns = known_truth.make(groups=150, se=0.3)
+    scored, credits = loaded(tmp_path, columns, {"truth": columns["truth"]})
+    assert fidelity_measures.bias(credits["truth"], scored, credits["truth"] > 0.1).value == pytest.approx(0, abs=0.1)
+
+
+def test_an_error_by_hand_has_both_corrections_for_noise():
+    scored = scored_of(table({"g": [[0, 1]]}), advantage_true=[2, 1], advantage_true_se=[0.5, 0.5])
+    # sum a x is 2.5 and sum x^2 1.25; .25 x 1.25 is noise of the first one's square, and .5 of sum a^2, which is 5.
+    found = fidelity_measures.error(np.array([1, 0.5]), scored).value
+    assert found == pytest.approx(1 - (2.5**2 - 0.3125) / (1.25 * (5 - 0.5)))
+
+
 def test_bias_finds_the_part_that_is_given_too_much(tmp_path):
     columns = known_truth.make(groups=40)
     late = columns["turn"] >= 7
@@ -163,6 +231,9 @@ def test_bias_finds_the_part_that_is_given_too_much(tmp_path):
     assert found.row("late", "bias", "position:early").high < -0.1
     fair = found.row("fair", "bias", "position:late")
     assert fair.low < 0 < fair.high
+    assert {row.ceiling for row in found.rows if row.subset != "all"} == {None}
+    correlated = {row.subset for row in found.rows if row.measure == "rank_correlation"}
+    assert correlated == {"all", "outcome:success", "outcome:failure", "family:even", "family:odd"}
     assert {row.subset for row in found.rows if row.measure == "bias"} >= {
         "action:valid",
         "action:invalid",
@@ -194,6 +265,16 @@ def test_error_against_flat_is_below_zero_for_a_better_credit_and_paired(tmp_pat
         found.row("flat_grpo", "error_minus_flat")
 
 
+def test_an_error_is_not_held_against_flats_where_flat_has_no_credit_for_some_of_the_turns(tmp_path):
+    columns = known_truth.make(groups=2)
+    scored, credits = loaded(tmp_path, columns, {"flat_grpo": columns["flat"], "m": columns["truth"]})
+    credits["flat_grpo"][0] = np.nan
+    found = fidelity.score(scored, credits, resamples=10)
+    assert np.isfinite(found.row("m", "error").value)
+    with pytest.raises(KeyError, match="error_minus_flat"):
+        found.row("m", "error_minus_flat")
+
+
 def test_reliability_rises_with_credit_and_a_constant_credit_has_one_part(tmp_path):
     columns = known_truth.make(groups=24)
     scored, credits = loaded(tmp_path, columns, {"good": columns["truth"], "same": np.ones(len(columns["truth"]))})
@@ -201,6 +282,70 @@ def test_reliability_rises_with_credit_and_a_constant_credit_has_one_part(tmp_pa
     assert len(true) > 2
     assert true == sorted(true)
     assert [name for name, _, _ in fidelity_measures.reliability(credits["same"], scored)] == ["credit:1of1"]
+
+
+def test_reliability_has_the_mean_standardised_credit_and_the_mean_truth_of_each_fifth():
+    scored = scored_of(table({"g": [[0.0] * 10]}), advantage_true=np.arange(10) ** 2, advantage_true_se=[0.1] * 10)
+    x_N = np.arange(10.0) + 5
+    parts = fidelity_measures.reliability(x_N, scored)
+    assert [name for name, _, _ in parts] == [f"credit:{number}of5" for number in range(1, 6)]
+    z_N = (x_N - x_N.mean()) / x_N.std()
+    assert [credit.value for _, credit, _ in parts] == pytest.approx(z_N.reshape(5, 2).mean(1))
+    assert [truth.value for _, _, truth in parts] == [0.5, 6.5, 20.5, 42.5, 72.5]
+
+
+def test_subsets_by_hand():
+    turns = table({"a": [[0, 0], [0, 0, 0]], "b": [[0, 0, 0, 0, 0, 1]]}, family=["x"] * 5 + ["y"] * 6)
+    scored = scored_of({**turns, "valid": [False] + [True] * 10}, advantage_true=[0] * 11, advantage_true_se=[1] * 11)
+    assert {name: int(part_N.sum()) for name, part_N in fidelity_measures.subsets(scored).items()} == {
+        "position:early": 4,
+        "position:middle": 3,
+        "position:late": 4,
+        "length:short": 5,  # a third of the turns are of rollouts of 3 turns or fewer, two thirds of 6 or fewer
+        "length:medium": 6,
+        "outcome:success": 6,
+        "outcome:failure": 5,
+        "family:x": 5,
+        "family:y": 6,
+        "action:invalid": 1,
+        "action:valid": 10,
+    }
+
+
+def test_turns_share_an_error_only_where_one_follows_the_other_in_its_rollout_with_the_same_estimate():
+    turns = {
+        "group_id": ["g"] * 6,
+        "rollout_id": ["a", "a", "a", "b", "b", "b"],
+        "turn": [0, 1, 3, 4, 5, 6],  # turn 2 is not there, nor are the first of b
+        "reward": [0.5, 0, 0, 0, 0, 0],
+    }
+    state = {
+        "v_true": [0.5] * 6,
+        "q_true": [1.0, 0.5, 0.5, 0.5, 0.6, 0.5],  # .5 and the reward; .6 is not the next state's value
+        "v_se": [0.1, 0.1, 0.1, 0.1, 0.2, 0.1],
+        "q_se": [0.1] * 6,
+    }
+    scored = scored_of(turns, excerpt=True, advantage_true=[0.5, 0, 0, 0, 0.1, 0], advantage_true_se=[0.1] * 6, **state)
+    assert scored.follows().tolist() == [0]
+    rows, covariance = scored.shared_covariance()
+    assert (rows.tolist(), covariance) == ([0], pytest.approx([-(0.1**2) / 2]))
+    assert scored.length_N.tolist() == [4, 4, 4, 7, 7, 7]
+
+
+def test_a_turn_whose_role_is_null_has_none():
+    turns = table({"g": [[0, 0, 1]]})
+    view = Turns(turns)
+    truth, roles = side(turns, advantage_true=[0] * 3, advantage_true_se=[1] * 3), side(turns, role=["R", None, "D"])
+    tables_of = (SideTable(view, made, name, partial=True) for made, name in ((truth, "branches"), (roles, "labels")))
+    code_N, names = reading.join(view, *tables_of).labels["role"]
+    assert [names[code] if code >= 0 else None for code in code_N] == ["R", None, "D"]
+
+
+def test_an_error_counts_as_none_where_both_halves_saw_nothing():
+    halves = {"advantage_first_half": [0, 0, 0.1], "advantage_second_half": [0, 0.2, -0.1]}
+    turns = table({"g": [[0, 0, 1]]})
+    scored = scored_of(turns, advantage_true=[0, 0.1, 0], advantage_true_se=[0.1] * 3, **halves)
+    assert scored.se_N.tolist() == [0, 0.1, 0.1]
 
 
 def test_rollouts_that_cannot_tell_an_order_are_left_out_and_counted(tmp_path):
@@ -296,9 +441,7 @@ def test_success_is_the_rollouts_and_may_come_from_its_return(tmp_path):
 
 def test_a_rollout_that_lost_all_it_earned_is_no_success_by_its_return():
     turns = table({"g": [[0.1, 0.2, -0.3], [0, 0, 1]]})
-    truth = side(turns, advantage_true=[0.0] * 6, advantage_true_se=[1.0] * 6)
-    view = Turns(turns)
-    scored = reading.join(view, SideTable(view, truth, "branches", partial=True))
+    scored = scored_of(turns, advantage_true=[0.0] * 6, advantage_true_se=[1.0] * 6)
     assert scored.success_N.tolist() == [False] * 3 + [True] * 3
 
 

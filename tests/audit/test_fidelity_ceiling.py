@@ -86,6 +86,15 @@ def test_an_exact_truth_has_a_ceiling_of_one():
     assert found["regression_auc"].value == 1
 
 
+def test_the_ceiling_does_not_depend_on_the_unit_of_returns(monkeypatch):
+    monkeypatch.setattr(noise_ceiling, "MOST_DRAWS", 5)
+    scored, _ = table(gaussian(np.random.default_rng(0), (16, 6)), 0.1, 0)
+    tiny = replace(scored, truth_N=1e-9 * scored.truth_N, se_N=1e-9 * scored.se_N, scale=1e-9 * scored.scale)
+    one, other = (noise_ceiling.ceilings(made, Resamples(made.groups, 10, 0), 0) for made in (scored, tiny))
+    for name in one:
+        assert other[name].value == pytest.approx(one[name].value, abs=0.02), name
+
+
 def test_more_noise_lowers_the_ceiling_down_to_nothing():
     truth = gaussian(np.random.default_rng(0), (64, 8))
     values = []
@@ -116,6 +125,23 @@ def test_draws_of_the_truth_have_its_distribution_not_the_estimates():
     drawn_N = posterior.draw(np.random.default_rng(1))
     assert drawn_N.std() == pytest.approx(0.2, rel=0.05)
     assert np.corrcoef(drawn_N, truth_N)[0, 1] == pytest.approx(0.5, abs=0.04)
+
+
+def test_a_truth_is_drawn_between_its_estimate_and_the_mode():
+    """Spread and error are equal, so half of the distance from the mode is kept, and half of the error's variance."""
+    prior = noise_ceiling.Prior(0.5, np.array([0.2]), np.array([1.0]))
+    drawn_N = noise_ceiling.Posterior(prior, np.full(20_000, 0.9), np.full(20_000, 0.2)).draw(np.random.default_rng(0))
+    assert drawn_N.mean() == pytest.approx(0.7, abs=0.005)
+    assert drawn_N.std() == pytest.approx(0.2 / np.sqrt(2), rel=0.02)
+
+
+@pytest.mark.parametrize(("second", "ceiling"), [([1, 0, 2], np.sqrt(2 / 3)), ([0, 1, 2], 1), ([2, 1, 0], 0)])
+def test_the_ceiling_by_halves_is_spearman_and_browns_formula(second, ceiling):
+    """Rank correlations of 1/2, 1 and -1 in every rollout: the root of 2r / (1 + r), and nothing below 0."""
+    scored, _ = table(np.zeros((8, 3)), 0.1, 0)
+    halves_N2 = np.stack([np.tile([0.0, 1, 2], 8), np.tile(np.array(second, dtype=float), 8)], axis=1)
+    found = noise_ceiling.split_half(replace(scored, halves_N2=halves_N2), Resamples(scored.groups, 10, 0))
+    assert (found.value, found.low, found.high) == pytest.approx((ceiling,) * 3)
 
 
 def test_neighbouring_turns_that_share_a_state_share_its_error_with_opposite_signs():
@@ -195,6 +221,11 @@ def test_with_halves_the_truth_scores_at_the_ceiling_also_where_most_turns_chang
     over = [c.value - score for c, score in zip(found, scores, strict=True)]
     assert -0.06 < np.mean(over) < 0.03
     assert np.std(over) < 0.05
+
+
+def test_a_score_at_the_ceiling_does_not_exceed_it():
+    assert not noise_ceiling.exceeded(1.0, [1.0, 0.5, np.nan])
+    assert noise_ceiling.exceeded(0.9, [1.0, 0.5, np.nan])
 
 
 def test_what_is_left_out_of_the_turns_is_left_out_of_their_halves():

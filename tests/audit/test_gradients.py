@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from scipy.stats import t as student
 
 from tests import tiny
 from tests.rows import branch_row
@@ -270,6 +271,27 @@ def test_the_signal_is_the_mean_product_of_halves_over_all_ways_to_split_the_gro
         rest = [group for group in range(4) if group not in half]
         products.append(mean_GD[half].mean(0) @ mean_GD[rest].mean(0))
     assert measures({"m": sums}, "m")["signal"][0] == pytest.approx(np.mean(products))
+
+
+def test_the_jackknifes_interval_of_a_mean_is_students():
+    value_G = np.array([1.0, 2, 4, 7])
+    without_G = (value_G.sum() - value_G) / 3
+    found = module._jackknife(np.array([value_G.mean(), *without_G]))
+    half = student.ppf(0.975, 3) * value_G.std(ddof=1) / 2
+    assert found == pytest.approx((3.5, 3.5 - half, 3.5 + half))
+
+
+def test_noise_is_what_the_squared_lengths_have_beyond_the_signal():
+    # Gradients 2 and 4: the pair's product is 8, the mean square 10, and their variance 2.
+    sums = GroupSums(np.array([[2.0], [4.0]]), np.array([4.0, 16]), np.array([1, 1]), 1)
+    found = {name: numbers[0] for name, numbers in measures({"m": sums}, "m").items()}
+    assert (found["signal"], found["noise"], found["snr"]) == pytest.approx((8, 2, 4))
+
+
+def test_pairs_of_rollouts_are_counted_by_both_methods_live_ones():
+    one = GroupSums(np.array([[2.0], [4.0]]), np.zeros(2), np.array([1, 2]), 8)
+    two = GroupSums(np.array([[3.0], [5.0]]), np.zeros(2), np.array([3, 1]), 8)
+    assert module._signal(one, two)[0] == pytest.approx((2 * 5 + 4 * 3) / (1 * 1 + 2 * 3))
 
 
 def test_cosines_are_those_of_the_mean_gradients_not_of_their_noise():

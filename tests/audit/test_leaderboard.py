@@ -13,7 +13,7 @@ from turncredit.audit.score.card import Card, Summary, score, summarise
 from turncredit.audit.score.leaderboard import Scored, leaderboard
 from turncredit.audit.score.rollout_set import built_in
 from turncredit.audit.score.running import can_score
-from turncredit.audit.score.worth import PARTS, Gain, gains, verdict, worth
+from turncredit.audit.score.worth import PARTS, Gain, Worth, gains, verdict, worth
 from turncredit.credit import METHODS
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.views.score import words
@@ -122,12 +122,50 @@ def test_a_part_that_follows_the_gains_is_found_over_families_and_without_refere
     assert "rank in household 1 (+1.00" in verdict(list(found.values()))
 
 
+def test_a_family_is_known_by_the_method_that_it_is_named_after():
+    board = scored("rank", 1)
+    assert board[2].method.name == "gigpo_similar"
+    board[2] = board[2]._replace(summary=summary(rank=-99.0))
+    assert next(one for one in worth(board) if one.part == "rank").rho == pytest.approx(1)
+
+
+def test_what_is_paid_for_going_on_counts_by_its_size():
+    board = scored("rank", 1)
+    sizes = [10 - one.summary.rank for one in board]  # the more a method gained, the less it pays or charges
+    paid = [
+        one._replace(summary=summary(going_on=size * (-1) ** number))
+        for number, (one, size) in enumerate(zip(board, sizes, strict=True))
+    ]
+    assert min(sizes) > 0
+    assert next(one for one in worth(paid) if one.part == "going_on").rho == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("rho", "low", "p", "says"),
+    [
+        (0.9, 0.5, 0.001, "Shown to predict gains, with p corrected for 2 correlations (Holm): rank in desk (+0.90)."),
+        (0.9, 0.5, 0.04, "With an interval above zero: rank in desk (+0.90, p 0.08);"),
+        (0.3, -0.2, 0.04, "None of the 2 numbers is shown to predict gains in training."),
+    ],
+)
+def test_a_number_is_shown_to_predict_gains_where_its_p_is_small_among_all(rho, low, p, says):
+    others = {"families": 6, "right": 3, "elsewhere": None, "most": 3}
+    one = Worth("rank", "desk", rho=rho, low=low, high=0.95, p=p, **others)
+    two = Worth("top", "desk", rho=0.0, low=-0.5, high=0.5, p=0.9, **others)
+    said = verdict([one, two])
+    assert says in said
+    assert said.count("rank") == (low > 0)
+
+
 def test_a_number_of_recorded_rollouts_is_named_in_words():
     assert "top on recorded rollouts in household 1 (+1.00" in verdict(worth(scored("real_top", 1)))
 
 
 def test_a_card_tells_the_gains_that_were_measured():
     card = score(METHODS["gigpo"], worlds=("stop",), rollouts=64)
+    paid = summarise(card, card)
+    assert paid.going_on == card.worlds[0].going_on[8].value
+    assert np.isnan(paid.going_on_paid)  # there is no world in which turns are paid before the end
     value, low, high = gains()["household 1"]["gigpo"]
     said = " ".join(words.verdict(card, summarise(card, card)))
     assert f"{value:+.1f} ({low:+.1f} to {high:+.1f}) in household 1" in said

@@ -63,6 +63,7 @@ def test_the_exact_advantage_reaches_the_noise_ceilings(small):
     assert found.alignment.value == pytest.approx(found.alignment.ceiling, abs=0.02)
     assert found.top.value == pytest.approx(found.top.ceiling, abs=0.1)
     assert found.rank.ceiling - 0.12 < found.rank.value <= found.rank.ceiling  # an upper bound where turns are dead
+    assert found.rank.high - found.rank.low < min(part.rank.high - part.rank.low for part in found.parts)
 
 
 def test_without_noise_the_exact_advantage_scores_one(tmp_path):
@@ -94,6 +95,9 @@ def test_flat_credit_ranks_nothing_and_knows_the_outcome(small):
     for part in nonempty(found.parts):
         assert part.between.credit == pytest.approx(1)
         assert part.between.truth < 0.3
+        scored = next(one.scored for one in small.parts if one.name == part.part)
+        sums_R = np.bincount(scored.rollout_N, scored.truth_N) / np.bincount(scored.rollout_N)
+        assert part.between.truth == pytest.approx(sums_R[scored.rollout_N].var() / scored.truth_N.var())
         assert np.isnan(part.dead) or part.dead == pytest.approx(0, abs=1e-9)
     assert any(part.dead > 0.5 for part in score_rollouts(resolve(exact), small).parts)
 
@@ -110,6 +114,9 @@ def test_the_unit_of_credit_does_not_matter(small, scale):
     one, other = (score_rollouts(resolve(method), small) for method in (scaled, plain))
     for name in MEASURES:
         assert getattr(one, name).value == pytest.approx(getattr(other, name).value, abs=1e-9), name
+    for mine, its in zip(one.parts, other.parts, strict=True):
+        assert (mine.between.credit, mine.by_turn.credit) == pytest.approx((its.between.credit, its.by_turn.credit))
+        assert mine.dead == pytest.approx(its.dead, nan_ok=True)
 
 
 def test_credit_by_the_turns_number_is_found(small):

@@ -62,6 +62,12 @@ def test_the_measured_advantage_needs_fewer_rollouts_than_flat_grpo_and_random_c
     assert summarise(truth, flat).noise < 0.5
     assert summarise(noise, flat).noise > 1.5
     assert summarise(flat, flat).noise == pytest.approx(1)
+    assert summarise(flat, flat).worst == min(one.validity[SIZE].cosine.value for one in flat.worlds)
+    worse = [
+        replace(one, validity={SIZE: replace(one.validity[SIZE], rollouts=factor * one.validity[SIZE].rollouts)})
+        for one, factor in zip(flat.worlds, (2, 8), strict=True)
+    ]
+    assert summarise(replace(flat, worlds=tuple(worse)), flat).noise == pytest.approx(4)  # the geometric mean
 
 
 # ------------------------------------------------------------------ every method, and its traits
@@ -146,6 +152,12 @@ def test_credit_in_groups_of_equal_returns_is_found():
 def test_credit_that_follows_the_turn_number_is_found():
     assert traits(resolve(lambda turns: turns.turn_N.astype(float))).turn_share == pytest.approx(1)
     assert traits(METHODS["flat_grpo"]).turn_share < 1e-9
+
+
+def test_credit_for_refused_actions_is_told_in_deviations_against_what_they_are_worth():
+    found = traits(resolve(lambda turns: 1.0 - turns.truths("valid")))
+    assert found.refused > 1
+    assert found.outcome_share < 0.5
 
 
 def test_the_order_of_rows_is_a_trait():

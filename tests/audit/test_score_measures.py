@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turncredit.audit.score.blocks import Measured
+from turncredit.audit.score import card
+from turncredit.audit.score.blocks import BLOCKS, Measured, measured
 from turncredit.audit.score.groups import draw, enumerate_groups
-from turncredit.audit.score.identification import identification
+from turncredit.audit.score.identification import furthest, identification
 from turncredit.audit.score.running import advantages
-from turncredit.audit.score.validity import going_on, gradients, validity
+from turncredit.audit.score.validity import Along, going_on, gradients, validity
 from turncredit.audit.score.worlds import WORLDS, process
 from turncredit.credit import METHODS, resolve
 from turncredit.data.turns import Turns, cell_stats
@@ -57,6 +58,7 @@ def test_the_true_advantage_ranks_turns_perfectly_and_a_constant_not_at_all(name
     assert (true.rank.value, true.sign.value, true.top.value) == pytest.approx((1, 1, 1))
     assert (negated.rank.value, negated.sign.value, negated.top.value) == pytest.approx((-1, 0, 1))
     assert flat.rank.value == 0
+    assert 0 < true.chance.value < 1
     assert flat.top.value == pytest.approx(flat.chance.value)
     zero = identification(groups, np.zeros(len(groups.truth_N)))
     assert (zero.rank.value, zero.sign.value) == (0, 0.5)
@@ -110,6 +112,49 @@ def test_going_on_agrees_between_drawn_and_all_groups():
         assert part.value == pytest.approx(whole.value, abs=4 * part.error + 1e-6)
 
 
+def test_a_cosine_is_free_of_what_the_noise_of_drawn_groups_adds_to_the_length():
+    mean_D, exact_D = np.array([3.0, 4.0]), np.array([1.0, 0.0])
+    assert Along(exact_D, 0.0).cosine(mean_D) == pytest.approx(3 / 5)
+    assert Along(exact_D, 1.0).cosine(mean_D) == pytest.approx(3 / np.sqrt(24))
+    assert np.isnan(Along(exact_D, 3.0).cosine(mean_D))  # 22 is not nine times as much as 3
+
+
+def test_the_decisions_that_get_too_much_and_too_little_are_named():
+    groups = enumerate_groups(process("stop_helps"), 2)
+    first_N = groups.decision_N == 0
+    for sign in (1, -1):
+        found = validity(groups, groups.truth_N + sign * 0.2 * first_N)
+        named = found.paid if sign > 0 else found.charged
+        assert (named.observation, named.action) == ("Draft 0 is ready.", "on")
+        assert found.charged.error < 0 < found.paid.error
+
+
+def test_the_error_of_a_mean_over_drawn_groups_is_that_of_independent_groups():
+    groups = draw(process("stop"), 4, 4 * BLOCKS, 0)
+    x_GK = np.random.default_rng(0).normal(size=(BLOCKS, 1))
+    found = measured(groups, x_GK, lambda mean_K: float(mean_K[0]))
+    assert found == pytest.approx((x_GK.mean(), x_GK.std(ddof=1) / np.sqrt(BLOCKS)))
+
+
+def test_a_credit_that_compares_no_rollouts_needs_as_many_of_them_in_groups_of_any_size():
+    needed = [
+        validity(groups, groups.truth_N).rollouts
+        for groups in (enumerate_groups(process("stop_helps"), size) for size in (2, 4))
+    ]
+    assert needed[0] == pytest.approx(needed[1])
+
+
+def test_the_credit_of_decisions_is_without_what_a_state_adds_to_all_of_its_actions():
+    groups = enumerate_groups(process("stop_helps"), 2)
+    exact = groups.process
+    baseline_S = np.random.default_rng(0).normal(size=len(exact.v_S))
+    credit_N = 3 * (groups.truth_N + baseline_S[exact.state_D[groups.decision_N]])
+    found = card._decisions(groups, credit_N, 3.0)
+    assert [one.credit for one in found] == pytest.approx(exact.truth_D.tolist())
+    assert [one.truth for one in found] == exact.truth_D.tolist()
+    assert [one.visits for one in found] == pytest.approx(exact.visits_S[exact.state_D] * exact.policy_D)
+
+
 def test_noise_alone_has_no_direction_and_asks_for_many_rollouts():
     groups = draw(process("repeat"), 8, 4000, 0)
     noise_N = np.random.default_rng(0).normal(size=len(groups.truth_N))
@@ -128,6 +173,11 @@ def test_a_baseline_of_the_state_changes_no_expected_gradient_and_a_factor_only_
     found = validity(groups, factor * credit_N)
     assert found.cosine.value == pytest.approx(1)
     assert found.scale.value == pytest.approx(factor)
+
+
+def test_the_furthest_turn_is_one_unless_others_are_as_far():
+    x_N, rollout_N = np.array([0, 1, -0.95, 2, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 2, 2])
+    assert furthest(x_N, rollout_N, 3).tolist() == [False, True, False, True, True, True, True]
 
 
 def test_differences_that_an_eps_makes_are_no_order_of_turns():

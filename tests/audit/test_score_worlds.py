@@ -129,6 +129,12 @@ def test_the_table_of_turns_is_one_that_methods_read_and_does_not_tell_the_advan
     assert credits == pytest.approx(groups.rloo_N)
 
 
+def test_a_success_ends_with_the_whole_goal_and_no_distance():
+    rows = draw(process("refused"), 4, 64, 0).table().to_pylist()
+    ends = {(row["progress"], row["distance"]) for row in rows if row["done"] and row["success"]}
+    assert ends == {(1.0, 0)}
+
+
 def _ids(turns: Turns) -> list[tuple[int, int]]:
     """Group and rollout numbers of the sorted rollouts, as one rank key."""
     numbers = [tuple(int(part) for part in rollout[1:].split("r")) for _, rollout in turns.ids_R()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers, table
-from turncredit.credit import METHODS, compute
+from turncredit.credit import METHODS, Part, compute
 from turncredit.errors import UserError
 
 CARL = METHODS["carl"]
@@ -49,6 +51,15 @@ def test_a_fork_of_a_forks_first_state_is_one_of_that_states_own():
     got = compute(tree([[0, 0], [0, 1], [0]], {1: (0, 1), 2: (1, 0)}), CARL)
     assert numbers(got, "edges").tolist() == [1, 3, 3, 1, 3]
     np.testing.assert_allclose(numbers(got), [0, -1 / 3, 2 / 3, 0, -1 / 3])
+
+
+def test_a_turn_that_either_part_leaves_out_is_left_out():
+    def own(turns, base_N):
+        return {"trained": turns.turn_N == 0, "advantage": base_N}
+
+    rows = tree([[0, 0, 0], [1], [0, 0]], {1: (0, 1), 2: (0, 1)})
+    got = compute(rows, replace(CARL, turn_term=Part("own", own, "turn_term")))
+    assert numbers(got, "trained").tolist() == [0, 0, 0, 1, 1, 0]  # CARL leaves out the first and the last ones
 
 
 def test_a_single_rollout_has_nothing_to_train():
@@ -99,6 +110,12 @@ def test_along_a_path_from_the_start_to_a_leaf_advantages_telescope_to_its_retur
         total = sum(made[number]["reward"] for number in path)
         start = numbers(got, "value")[path[-1]]
         assert numbers(got)[path].sum() == pytest.approx(total - start, abs=1e-9)
+
+
+def test_a_fork_of_a_rollout_of_another_group_is_refused():
+    rows = table({"g": [[1]], "h": [[0]]}, parent_rollout_id=["", "g0"], parent_turn=[-1, 0])
+    with pytest.raises(UserError, match="rollout 'h0' is a fork of 'g0', which its group does not have"):
+        compute(rows, CARL)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,9 @@ def test_without_a_distance_for_lost_goals_a_turn_that_loses_one_is_like_a_turn_
     made = {**TWO, "distance_before": [2, 1, 2, 3, -1], "distance": [1, 0, 2, -1, -1]}
     got = compute(made, resolve({"base": "oracle_progress", "params": {"unreachable": None}}))
     assert numbers(got, "credit").tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+    made["distance"][4] = 3  # it is in reach again
+    got = compute(made, resolve({"base": "oracle_progress", "params": {"unreachable": None}}))
+    assert numbers(got, "credit").tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_distance_below_minus_one_is_an_error() -> None:
@@ -111,6 +114,8 @@ def test_random_credit_depends_on_seed_and_keys_only() -> None:
     both = compute(more, METHODS["random_credit"], seed=3)
     np.testing.assert_array_equal(numbers(both, "credit")[:5], numbers(one, "credit"))
     assert (numbers(compute(TWO, METHODS["random_credit"], seed=4), "credit") != numbers(one, "credit")).all()
+    set_to_three = compute(TWO, has("random_credit", seed=3), seed=4)
+    np.testing.assert_array_equal(numbers(set_to_three, "credit"), numbers(one, "credit"))
 
 
 def test_random_credit_is_standard_normal_without_memory() -> None:

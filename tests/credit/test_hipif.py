@@ -118,6 +118,13 @@ def test_penalties_add_up_and_enter_both_terms_of_gigpo() -> None:
     assert numbers(both, "advantage_rollout")[2] < numbers(both, "advantage_rollout")[1]
 
 
+def test_the_penalties_of_two_shapers_add_up() -> None:
+    made = {**changed("well_formed", at4=False), "valid": [place not in (4, 7) for place in range(12)]}
+    both = compute(made, resolve({"base": "flat_grpo", "params": {"shapers": ["hipif", "invalid_penalty"]}}))
+    for column in ("score_bonus", "step_bonus"):
+        np.testing.assert_allclose(numbers(both, column), [0, 0, 0, 0, -0.2, 0, 0, -0.1, 0, 0, 0, 0])
+
+
 def test_scores_are_normalised_over_all_decision_steps_of_the_group() -> None:
     made = {**changed("well_formed", at4=False)}
     score = np.array([10, 10, 10, 10, 9.9, 10, *[0] * 6])

@@ -149,6 +149,45 @@ def test_nothing_is_divided_by_nothing_without_an_epsilon(name: str, made: list[
     assert np.isfinite(credits_of(made, name, **params)).all()
 
 
+#: methods whose terms are all divided by deviations with the `ddof` that is set (iStar's are, on flat GRPO)
+DIVIDED = [
+    "flat_grpo",
+    "gigpo",
+    "g2po",
+    "graphgpo",
+    "gagpo",
+    "step_grpo",
+    "hgpo",
+    "rebn",
+    "igpo",
+    "delta_belief",
+    "hcapo",
+    "tree_grpo",
+    "mt_grpo",
+    "agentprm",
+    "has_progressive",
+    "has_judge",
+    "has_turnrd",
+    "progress_advantage",
+    "istar",
+]
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_of_three_values_the_population_deviation_is_smaller_by_the_same_factor_in_every_term(name: str) -> None:
+    """Three rollouts of one turn in one state and one tree: every mean and deviation is of three values."""
+    first, *others = synthetic.rows(1, 3, 1, seed=0)
+    forked = {"parent_rollout_id": first["rollout_id"], "parent_turn": 0}
+    made = [
+        {**row, "reward": reward, "success": reward > 0}
+        for row, reward in zip((first, *({**row, **forked} for row in others)), (0.0, 1.0, 3.0), strict=True)
+    ]
+    params = {"estimator": "flat_grpo"} if name == "istar" else {}
+    sample, population = (credits_of(made, name, ddof=ddof, eps=0.0, **params) for ddof in (1, 0))
+    assert np.abs(sample).max() > 0.1
+    np.testing.assert_allclose(population, np.sqrt(3 / 2) * sample, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["flat_grpo", "rloo", "reinforce_pp"])
 @few
 @given(made=ROWS, shift=st.integers(-50, 50))

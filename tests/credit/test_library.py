@@ -186,3 +186,12 @@ def test_a_return_that_is_above_the_mark_by_rounding_alone_is_no_success() -> No
     assert credit(one_won, "mgr_no_critic")["outcome"].to_pylist() == [-1.0] * 3 + [1.0] * 3
     at_the_mark = turns_of({"g": [[0.1, 0.2, 0], [0, 0, 0.3]]}, **names)
     assert not credit(at_the_mark, "mgr_no_critic", success_above=0.3)["outcome"].to_numpy().any()
+
+
+def test_returns_that_differ_by_rounding_alone_are_not_graded_and_any_turn_of_a_rollout_tells_its_success() -> None:
+    names = {"action": ["go"] * 6, "next_observation": ["You go."] * 6}
+    turns = turns_of({"g": [[0.1, 0.2], [0, 0.3], [0, 0]]}, **names)
+    two_of_three = pytest.approx([0.5] * 4 + [-1] * 2)  # 3/2 of success less its mean
+    assert credit(turns, "mgr_no_critic")["outcome"].to_pylist() == two_of_three
+    won = {**turns, "success": [True, False, False, True, False, False]}
+    assert credit(won, "mgr_no_critic")["outcome"].to_pylist() == two_of_three

@@ -46,6 +46,12 @@ def test_sign_conflicts_are_damped_and_agreements_are_not() -> None:
     assert got == pytest.approx(np.array(want) * 2 / 3)
 
 
+def test_the_gates_validity_is_that_of_the_batchs_turns() -> None:
+    # Two of twelve turns are valid, though in two of three rollouts all are: too few for any gate to close.
+    made = table({"g": [[0] * 10, [0], [1]]}, valid=[False] * 10 + [True, True], action=["a"] * 12)
+    assert numbers(compute(made, mgr(decay=3.0)), "gate").tolist() == [1] * 11 + [0]
+
+
 def test_there_is_one_gate_for_each_failed_rollout() -> None:
     made = table(
         {f"g{k}": [[0, 0, 1], [0, 0, 0], [0, 0, 0]] for k in range(40)}, valid=[True] * 360, action=["a"] * 360

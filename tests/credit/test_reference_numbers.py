@@ -54,8 +54,9 @@ def test_verl_agents_reinforce_pp_counts_rows_in_the_groups_mean_too() -> None:
 
 
 def test_verl_agent_step_returns() -> None:
-    got = numbers(compute(AGENT, METHODS["gigpo"]), "step_return")
-    np.testing.assert_allclose(got, [9.5, 10, 0, 0, 0, 10], atol=1e-12)
+    made = compute(AGENT, METHODS["gigpo"])
+    np.testing.assert_allclose(numbers(made, "step_return"), [9.5, 10, 0, 0, 0, 10], atol=1e-12)
+    assert numbers(made, "anchor_size").tolist() == [4, 1, 4, 4, 1, 4]
 
 
 def test_verl_agent_gigpo_mean() -> None:
@@ -75,10 +76,11 @@ def test_verl_agent_episode_part_weighted_by_rows_and_by_rollouts() -> None:
     np.testing.assert_allclose(by_rollout, [10 / 3] * 2 + [-20 / 3] * 3 + [10 / 3], atol=1e-4)
 
 
-def test_verl_agent_invalid_penalty_stays_on_its_own_turn() -> None:
+@pytest.mark.parametrize("name", ["gigpo", "hgpo", "step_grpo", "rebn", "proxmo"])
+def test_verl_agent_invalid_penalty_stays_on_its_own_turn(name: str) -> None:
     turns = {**AGENT, "valid": [True, True, False, True, True, True]}
-    plain = compute(turns, method("gigpo"))
-    fined = compute(turns, method("gigpo", shapers=["invalid_penalty"]))
+    plain = compute(turns, method(name))
+    fined = compute(turns, method(name, shapers=["invalid_penalty"]))
     change = numbers(fined, "step_return") - numbers(plain, "step_return")
     np.testing.assert_allclose(change, [0, 0, -0.1, 0, 0, 0], atol=1e-12)
 
@@ -104,6 +106,8 @@ def test_verl_agent_preset_sets_its_conventions() -> None:
     from turncredit.credit.parts.lookup import preset_params
 
     assert preset_params("verl_agent", METHODS["gigpo"]) == {"weighting": "row", "singleton": "raw"}
+    assert preset_params("verl", METHODS["gigpo"]) == {"singleton": "raw"}
+    assert preset_params("trl", METHODS["gigpo"]) == {"eps": 1e-4}
 
 
 def test_hgpo_recipe_by_hand() -> None:
@@ -167,12 +171,24 @@ def test_mt_grpo_on_progress_has_the_gains_and_then_the_return() -> None:
     assert numbers(compute(turns, METHODS["mt_grpo_unbiased_progress"])).tolist() == [1.5, 1, -1.5, -1]
 
 
+@pytest.mark.parametrize("name", ["mt_grpo_progress", "mt_grpo_unbiased", "mt_grpo_unbiased_progress"])
+def test_alpha_discounts_in_every_form_of_mt_grpo(name: str) -> None:
+    turns = table({"g": [[0.25, 1], [0, 0]]}, progress_before=[0, 0.5, 0, 0], progress=[0.5, 1, 0, 0])
+    made = compute(turns, method(name, alpha=0.5))
+    added, summed = ("turn_reward", "step_return") if "unbiased" in name else ("advantage_turn", "advantage")
+    one, two = numbers(made, added)[:2]
+    assert numbers(made, summed)[:2] == pytest.approx([one + 0.5 * two, two])
+
+
 def test_the_unbiased_form_by_hand_counts_ended_rollouts_with_nothing() -> None:
     turns = table({"g": [[0, 1], [1], [0, 0, 0]], "alone": [[0, 1]]})
     got = numbers(compute(turns, METHODS["mt_grpo_unbiased"]))
     compared = [0.5, 1, 0.5, -1, -0.5, 0]
     assert got.tolist() == [*compared, 0, 0]
     assert numbers(compute(turns, method("mt_grpo_unbiased", singleton="raw"))).tolist() == [*compared, 1, 1]
+    alone = table({"alone": [[0, 1]]}, progress_before=[0, 0.5], progress=[0.5, 1])
+    raw = compute(alone, method("mt_grpo_unbiased_progress", singleton="raw"))
+    assert numbers(raw).tolist() == [1.5, 1]
 
 
 def test_gems_return_normalisation() -> None:
@@ -198,7 +214,13 @@ def test_prime_rls_turn_credit_by_hand() -> None:
     turns = table({"g": [[0, 0, 1], [0, 0]]}, progress=[0.25, 0.5, 1, 0, 0.25])
     got = numbers(compute(turns, method("turn_credit", gamma=0.5)))
     np.testing.assert_allclose(got, [0.75 - 2 / 21, 0.75 + 5 / 84, 0.75 + 1 / 28, -0.75 - 1 / 24, -0.75 + 1 / 24])
+    alone = table({"g": [[0, 1]]}, progress=[0.25, 0.75])  # a return of 1, and .5 of progress after the first turn
+    for singleton, level in (("zero", 0), ("raw", 1.5)):
+        assert numbers(compute(alone, method("turn_credit", singleton=singleton)), "level").tolist() == [level] * 2
     longer = {**turns, "response_ids": [[1], [1], [1], [1], [1, 2, 3]]}
+    doubled = compute(turns, method("turn_credit", gamma=0.5, beta=2.0))
+    level = numbers(doubled, "level")
+    np.testing.assert_allclose(numbers(doubled) - level, 2 * (got - level))
     weighted = numbers(compute(longer, method("turn_credit", gamma=0.5)))
     np.testing.assert_allclose(weighted[3:], [-0.75 - 1 / 16, -0.75 + 1 / 48])
 
@@ -218,6 +240,12 @@ def test_g2pos_code() -> None:
     np.testing.assert_allclose(means, [16.125, 4.7694445, -6.8583333, -13.075, -5.7305556, 4.7694445], atol=1e-5)
 
 
+def test_in_g2po_a_failure_leads_to_nothing_whatever_it_was_paid() -> None:
+    turns = table({"g": [[0, 10], [0, 3]]}, observation=["s0", "s1", "s0", "s1"], success=[True, True, False, False])
+    got = numbers(compute(turns, method("g2po", gamma=0.5)), "value_next")
+    assert got.tolist() == [(5 + 1.5) / 2, 10, (5 + 1.5) / 2, 0]  # gamma R, one turn before the end
+
+
 def test_gagpo_by_hand() -> None:
     # gamma .5: G is .5 1 | 0, so V(s0) = .25 and V(s1) = 1; the errors are .25, 0 and -.25, with a deviation of .25.
     turns = table({"g": [[0, 1], [0]]}, observation=["s0", "s1", "s0"])
@@ -225,6 +253,10 @@ def test_gagpo_by_hand() -> None:
     assert numbers(got, "value").tolist() == [0.25, 1, 0.25]
     assert numbers(got, "td_error").tolist() == [0.25, 0, -0.25]
     np.testing.assert_allclose(numbers(got), [1, 0, -1], atol=1e-5)
+    # A fine of .1 on the first turn: its G is .4 and V(s0) .2; it keeps the error of .2 after its fine.
+    fined = compute({**turns, "valid": [False, True, True]}, method("gagpo", gamma=0.5, shapers=["invalid_penalty"]))
+    np.testing.assert_allclose(numbers(fined, "value"), [0.2, 1, 0.2])
+    np.testing.assert_allclose(numbers(fined, "td_error"), [0.2, 0, -0.2], atol=1e-12)
 
 
 def test_graphgpos_recipe_by_hand() -> None:
@@ -236,6 +268,12 @@ def test_graphgpos_recipe_by_hand() -> None:
     np.testing.assert_allclose(numbers(got, "graph_reward"), [1, 10, 0.1, 1])
     half = 1 / np.sqrt(2)
     np.testing.assert_allclose(numbers(got), [2 * half, half, -2 * half, -half], atol=1e-5)
+    # Alone in its state a turn has nothing to be compared with, also where a rollout alone has its return.
+    raw = compute(turns, method("graphgpo", singleton="raw"))
+    np.testing.assert_allclose(numbers(raw, "advantage_graph"), [half, 0, -half, 0], atol=1e-5)
+    # A failure's return is no success's, however large.
+    paid = {**turns, "reward": [0, 10, 0, 12]}
+    np.testing.assert_allclose(numbers(compute(paid, METHODS["graphgpo"]), "graph_reward"), [1, 10, 0.1, 1])
     # Lost where nobody has been: no way from s2, so its distance is one more than that of s0, the furthest that has.
     turns["next_observation"][3] = "s3"
     assert numbers(compute(turns, METHODS["graphgpo"]), "graph_distance").tolist() == [1, 0, 3, 3]
@@ -264,6 +302,30 @@ def test_proxmo_by_hand() -> None:
     np.testing.assert_allclose(numbers(compute(turns, method("proxmo", max_words=1)), "advantage_step"), [0.5, -0.5])
     wordless = {**turns, "observation": ["1", "?"]}
     assert numbers(compute(wordless, METHODS["proxmo"]), "advantage_step").tolist() == [0, 0]
+
+
+def test_proxmo_keeps_the_words_that_stand_most_often_counted_in_every_turn() -> None:
+    # With one word kept, turns that have it are alike, and others are like every turn to the same degree.
+    for texts, rewards, want in (
+        (["mug mug mug cup", "cup pan"], [0, 1], [0, 0.5]),  # three times `mug`, in one text
+        (["mug mug", "cup", "cup", "cup"], [0, 1, 2, 3], [-1.5, -1, 0, 1]),  # three turns with `cup`
+        (["a zip bag", "bag", "zip"], [0, 1, 2], [-0.5, 0.5, 1]),  # `bag` and `zip` twice: the first by the alphabet
+    ):
+        turns = table({"g": [[reward] for reward in rewards]}, observation=texts, success=[True] * len(texts))
+        got = compute(turns, method("proxmo", max_words=1, tau=0.01))
+        np.testing.assert_allclose(numbers(got, "advantage_step"), want, atol=1e-12)
+
+
+def test_proxmo_alone_in_its_group_has_no_rollout_term_or_its_return() -> None:
+    turns = table({"g": [[1]]}, observation=["a mug"])
+    for singleton, want in (("zero", 0), ("raw", 1)):  # the weight of a success where all succeed is 1
+        assert numbers(compute(turns, method("proxmo", singleton=singleton)), "advantage_rollout").tolist() == [want]
+
+
+def test_returns_from_a_state_that_are_equal_but_for_rounding_give_no_credit_in_gagpo() -> None:
+    turns = table({"g": [[0.1, 0.2], [0.3, 0]]}, observation=["s0", "s1", "s0", "s2"])
+    assert 0.1 + 0.2 != 0.3
+    assert not numbers(compute(turns, method("gagpo", gamma=1.0, eps=0.0))).any()
 
 
 def test_turn_ppos_setting_by_hand() -> None:
@@ -300,6 +362,14 @@ def test_hipers_code(params: dict, low: list[float], high: list[float]) -> None:
     np.testing.assert_allclose(numbers(got), np.array(low) + high, atol=4e-6)
 
 
+def test_hipers_critic_learns_the_rest_of_the_segment_and_the_value_of_the_next_one() -> None:
+    # With gamma and lambda 1, and not made relative: .4 follows the first segment, .5 + .9 and .9 the second.
+    turns = table({"g": [[0, 0, 0.5, 0, 1], [0, 0, 0]]}, subgoal_index=[0, 0, 1, 1, 2, 0, 1, 1])
+    values = {"values": side(turns, value=[0.5, 0.6, 0.4, 0.7, 0.9, 0.3, 0.2, 0.1])}
+    got = numbers(compute(turns, METHODS["hiper"], values), "value_target")
+    np.testing.assert_allclose(got, [0.4, 0.4, 1.4, 0.9, 1, 0.2, 0, 0], atol=1e-12)
+
+
 def test_tree_grpos_code_by_hand() -> None:
     # Leaves a and its fork have 1 and 0, b, alone in its tree, 1. In the task (1, -2, 1) / sqrt(3), in a's tree
     # (1, -1) / sqrt(2). The first turn of a is on two paths.
@@ -333,6 +403,23 @@ def test_delta_beliefs_code_by_hand() -> None:
     np.testing.assert_allclose(numbers(got, "step_reward"), [1.2, 1, 1, 0, 0])
     half = 1 / np.sqrt(2)
     np.testing.assert_allclose(numbers(got), [half, half, half, -half, -half], atol=1e-5)
+    alone = table({"g": [[0, 1]]})
+    logprobs = {"logprobs": side(alone, logprob=[-3, -1], tokens=[2] * 2, sampled=[0.0] * 2)}
+    raw = compute(alone, method("delta_belief", singleton="raw"), logprobs)
+    np.testing.assert_allclose(numbers(raw), [1.2, 1], atol=1e-5)
+    assert not numbers(compute(alone, METHODS["delta_belief"], logprobs)).any()
+
+
+def test_igpos_last_turn_has_the_whole_return_and_the_others_what_the_answer_gained() -> None:
+    turns = table({"g": [[0.5, 1], [0, 0]]})
+    logprobs = {"logprobs": side(turns, logprob=np.log([0.2, 0.6, 0.5, 0.4]), tokens=[1] * 4, sampled=[0.0] * 4)}
+    np.testing.assert_allclose(numbers(compute(turns, METHODS["igpo"], logprobs), "step_reward"), [0.4, 1.5, -0.1, 0])
+
+
+def test_the_authors_codes_istar_has_no_turn_term_in_a_group_of_one() -> None:
+    turns = table({"g": [[0, 0, 1]]})
+    logprobs = {"logprobs": side(turns, logprob=[-1.0, -3, -2], tokens=[1] * 3, sampled=[-2.0] * 3)}
+    assert not numbers(compute(turns, METHODS["istar_code"], logprobs), "advantage_turn").any()
 
 
 def test_lotapos_formula_by_hand() -> None:
@@ -344,6 +431,14 @@ def test_lotapos_formula_by_hand() -> None:
     relative = [0.540338, -1.401991, 0, 0.861653, 0]
     np.testing.assert_allclose(numbers(got, "gain_relative"), relative, atol=1e-6)
     np.testing.assert_allclose(numbers(got), np.add(relative, [1, 1, 1, -1, -1]), atol=1e-5)
+
+
+def test_lotapos_scale_is_the_median_of_the_gains_that_there_are() -> None:
+    turns = table({"g": [[0, 0, 0, 1]]})
+    logprobs = {"logprobs": side(turns, logprob=[-1.2, -1, -1.4, -1], tokens=[1] * 4, sampled=[0.0] * 4)}
+    got = numbers(compute(turns, METHODS["lotapo"], logprobs), "gain_relative")
+    bounded = np.tanh(np.array([0.2, 0, 0.4]) / 0.3)  # without the 0 in the middle, the median of .2 and .4
+    np.testing.assert_allclose(got, [*(bounded - bounded.mean()) / bounded.std(), 0], atol=1e-5)
 
 
 def test_lotapos_gate_drops_a_gain_that_is_merely_smaller_than_the_others() -> None:

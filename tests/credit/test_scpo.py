@@ -122,6 +122,8 @@ def test_credit_is_soft_above_the_base_and_scaled_by_alpha() -> None:
     made = compute(turns, scpo(alpha=2.0, theta=0.5))
     assert numbers(made, "scpo_credit")[3] == pytest.approx((0.5 - 0.4) / 0.6)
     assert numbers(made, "step_bonus")[3] == pytest.approx(2 * (0.5 - 0.4) / 0.6)
+    made = compute(turns, scpo(theta=0.5, soft_base=0.7))  # a match below the base is worth nothing, and no loss
+    assert (numbers(made, "scpo_reference")[3], numbers(made, "scpo_credit")[3]) == (0, 0)
 
 
 def test_invalid_turns_are_left_out_where_the_table_says_which_they_are() -> None:
@@ -164,6 +166,20 @@ def test_longest_first_visits_by_length() -> None:
     assert numbers(made, "scpo_order")[[3, 5, 6]].tolist() == [2, 1, 0]
     # The second p comes first and takes place 0; q then takes place 1; the first p finds it taken.
     assert numbers(made, "scpo_credit")[[3, 5, 6]].tolist() == [0, 1, 1]
+
+
+def test_of_equally_long_turns_the_earlier_one_is_visited_first() -> None:
+    lengths = {"prompt_ids": [[0]] * 12, "response_ids": [[]] * 12, "context_reset": [True] * 12}
+    order = numbers(compute({**GROUP, **lengths}, scpo(order="longest_first")), "scpo_order")
+    assert order[[3, 5, 6]].tolist() == [0, 1, 2]
+
+
+def test_a_turns_length_is_all_that_has_entered_its_context_since_the_last_reset() -> None:
+    tokens = {"prompt_ids": [[0] * 3, [0], [0] * 2, [0] * 4], "response_ids": [[0]] * 4}
+    made = {**table({"g": [[0, 0, 1], [0]]}), **tokens}
+    assert turn_lengths_N(Turns(made)).tolist() == [4, 6, 9, 5]
+    # A rollout begins a context, whatever the column says.
+    assert turn_lengths_N(Turns({**made, "context_reset": [False, False, True, False]})).tolist() == [4, 6, 3, 5]
 
 
 def test_without_tokens_a_turn_is_as_long_as_its_action_and_what_it_answers() -> None:

@@ -66,6 +66,11 @@ def test_a_group_of_one_keeps_its_values_and_so_does_everyone_without_a_spread()
     np.testing.assert_allclose(small[0], [[0.4, 0.6, 0.2]] * 3, atol=1e-7)
 
 
+def test_the_best_return_is_at_least_the_largest_value() -> None:
+    """A group of one keeps its values, but for the margin of .01 below the best: 3."""
+    np.testing.assert_allclose(calibrated([[1.0]], [3.0, 1.5, 0.6])[0, 0], [2.97, 1.5, 0.6], atol=1e-12)
+
+
 def test_with_a_wide_spread_the_first_value_is_the_mean_return_of_the_others() -> None:
     got = calibrated([[1.0, 1.0, 0.0, 0.0, 1.0]], [0.2, 0.6, 0.2], spread=1e3)[0, :, 0]
     np.testing.assert_allclose(got, [0.5, 0.5, 0.75, 0.75, 0.5], atol=1e-4)

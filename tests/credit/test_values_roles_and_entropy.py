@@ -99,10 +99,10 @@ def test_a_table_of_values_with_some_missing_is_damaged() -> None:
         compute(TWO, METHODS["turn_value"], values)
 
 
-@pytest.mark.parametrize("name", ["ppo", "mgr", "has_turnrd"])
+@pytest.mark.parametrize("name", ["ppo", "mgr", "has_turnrd", "has_turnrd_film"])
 def test_methods_that_need_values_say_so_when_all_are_null(name: str) -> None:
     turns = {**TWO, "valid": [True] * 5, "action": ["a"] * 5}
-    with pytest.raises(UserError, match="every 'value' of the side table 'values' is null"):
+    with pytest.raises(UserError, match=f"^{name} needs values, but every 'value' of the side table 'values' is null"):
         compute(turns, METHODS[name], NOTHING)
 
 
@@ -131,7 +131,7 @@ def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
 
 
 def test_triages_ablations_leave_one_role_out() -> None:
-    labels = {"labels": side(TWO, role=["D", "E", "N", "R", "R"])}
+    labels = {"labels": side(TWO, role=["D", "E", "no-progress", "R", "R"])}
     for name, credit in (
         ("triage_no_regression", [1, 0.5, -0.1, 0, 0]),
         ("triage_no_exploration", [1, 0, -0.1, -0.5, -0.5]),
@@ -174,6 +174,14 @@ def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
     assert numbers(compute(turns, METHODS["empg"])) == pytest.approx(want - want.mean(), abs=1e-6)
 
 
+def test_empgs_two_temperatures_are_of_the_scale_and_of_the_bonus() -> None:
+    turns = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
+    got = compute(turns, method("empg", k=2.0, k_future=0.5))
+    sure = np.exp([0, -2, -1, 0, -2])
+    assert numbers(got, "scale") == pytest.approx(sure / sure.mean(), abs=1e-6)
+    assert numbers(got, "clarity") == pytest.approx([np.exp(-0.5), 0, 1, np.exp(-0.5), 0], abs=1e-6)
+
+
 def test_a_response_without_tokens_is_no_sure_one_for_empg() -> None:
     turns = {**TWO, "response_logprobs": [[-1.0], [-3.0, -3.0], [-2.0], [], [-3.0]]}
     got = compute(turns, METHODS["empg"])
@@ -199,6 +207,17 @@ def test_the_invalid_penalty_stays_on_its_own_turn_in_ppo_as_in_verl_agents_rows
     fined = compute(turns, method("ppo", normaliser=None, shapers=["invalid_penalty"]), VALUES)
     for column in ("advantage", "value_target"):
         np.testing.assert_allclose(numbers(fined, column) - numbers(plain, column), [0, -0.1, 0, 0, 0], atol=1e-12)
+
+
+def test_a_rollout_alone_in_its_group_has_nothing_in_rloo_or_each_turns_own_score() -> None:
+    turns = table({"g": [[0, 1]], "h": [[1]]}, valid=[True, False, False])
+    for weighting, zero, raw in (
+        ("rollout", [0, 0, 0], [1, 0.9, 0.9]),
+        ("row", [0.1, -0.1, 0], [0.1, -0.1, 0.9]),  # rows of one rollout are compared with each other
+    ):
+        for singleton, want in (("zero", zero), ("raw", raw)):
+            chosen = method("rloo", shapers=["invalid_penalty"], weighting=weighting, singleton=singleton)
+            assert numbers(compute(turns, chosen)) == pytest.approx(want)
 
 
 def test_rloos_bonus_shifts_its_own_turn_against_the_other_rollouts() -> None:

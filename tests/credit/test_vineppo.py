@@ -31,6 +31,14 @@ def test_a_small_table_by_hand():
     np.testing.assert_allclose(numbers(got, "value_se"), [0.25, np.sqrt(1 / 3) / 2, 0.0, 0.25])
 
 
+def test_returns_that_are_equal_but_for_the_rounding_of_their_sums_have_the_error_0():
+    turns = table({"g": [[0.1]]})
+    returns, squares = sum([0.1] * 3), sum([0.1**2] * 3)
+    assert squares - returns**2 / 3 < 0
+    got = compute(turns, RAW, continued(turns, [3], [returns], [squares]))
+    assert got["value_se"].to_pylist() == [0]
+
+
 def test_one_continuation_has_no_standard_error():
     turns = table({"g": [[1]]})
     got = compute(turns, RAW, continued(turns, [1], [1.0], [1.0]))

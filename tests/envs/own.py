@@ -58,6 +58,15 @@ class Faulty(Doors):
     def exits(self):
         raise SystemExit(3)
 
+    def loses_its_connection(self):
+        raise ConnectionResetError("by peer")
+
+    def hides_what_it_lost(self):
+        try:
+            self.loses_its_connection()
+        except ConnectionError as error:
+            raise RuntimeError("no tool answers") from error
+
     def hangs(self):
         time.sleep(60)
 

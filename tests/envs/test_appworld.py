@@ -24,7 +24,7 @@ from turncredit.envs.appworld.client import Server, ServerLost
 from turncredit.envs.appworld.tasks import MGR_SCENARIOS, list_tasks
 from turncredit.envs.failures import PUBLISHED
 from turncredit.envs.protocol import Step
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.pipeline import checks
 from turncredit.rollouts.tasks import Games, make_tasks
 
@@ -143,13 +143,15 @@ def test_a_lost_server_is_replaced_and_the_rollout_goes_on_where_it_was(settings
 
 def test_a_server_that_is_lost_again_and_again_is_an_error_with_its_name(settings, root):
     (root / "faults" / "always die").touch()
-    with pytest.raises(UserError, match=r"server http://127.0.0.1:\d+, .* \(task 'aaaaaa1_1', turn 1\), in each of 3"):
+    with pytest.raises(
+        OutsideFault, match=r"server http://127.0.0.1:\d+, .* \(task 'aaaaaa1_1', turn 1\), in each of 3"
+    ):
         play(settings, "x = 1", "once('always die')")
 
 
 def test_a_rollout_that_is_answered_otherwise_when_it_is_repeated_is_an_error(settings, root):
     (root / "faults" / "die").touch()
-    with pytest.raises(UserError, match=r"its action of turn 0 is answered otherwise \(task 'aaaaaa1_1', turn 1\)"):
+    with pytest.raises(OutsideFault, match=r"its action of turn 0 is answered otherwise \(task 'aaaaaa1_1', turn 1\)"):
         play(settings, "print(port)", "once('die')")
 
 
@@ -255,7 +257,7 @@ def test_servers_that_run_already_are_locked_dropped_when_lost_and_named(root):
     (root / "faults" / "die").touch()
     assert play(settings, "once('die')")[1] == 1
     (root / "faults" / "die").touch()
-    with pytest.raises(UserError, match=r"none of the 2 servers .*; before that, the AppWorld server http://127"):
+    with pytest.raises(OutsideFault, match=r"none of the 2 servers .*; before that, the AppWorld server http://127"):
         play(settings, "once('die')")
     theirs.close()
 

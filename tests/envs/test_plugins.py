@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -27,7 +28,7 @@ from turncredit.envs.failures import PUBLISHED, FailureRule, replies
 from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.judging import Turn
 from turncredit.envs.protocol import Step
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.pipeline import loop
 from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
@@ -321,6 +322,37 @@ def test_what_goes_wrong_in_it_names_environment_task_and_turn(kind, name, error
     assert time.monotonic() - started < 10, "a call that hangs is given up"
 
 
+@pytest.mark.parametrize("kind", [own.Faulty, own.FaultyLater])
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("loses_its_connection", True),
+        ("hides_what_it_lost", True),
+        ("hangs", True),
+        ("raises", False),
+        ("exits", False),
+        ("says_a_number", False),
+    ],
+)
+def test_a_lost_connection_and_a_timeout_are_faults_from_outside_and_other_errors_are_the_users(kind, name, outside):
+    with pytest.raises(UserError) as caught:
+        played(kind, name)
+    assert isinstance(caught.value, OutsideFault) == outside
+
+
+def test_a_lost_connection_is_from_outside_in_open_task_make_tasks_and_the_expert_as_well():
+    def refuses(*_):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(OutsideFault, match=r"environment 'doors': open_task\(\) raised ConnectionRefusedError"):
+        guard.open_guarded(Environment(name="doors", open_task=refuses), {"task_id": "a"}, None, None)
+    with pytest.raises(OutsideFault, match=r"environment 'doors': make_tasks\(\) raised ConnectionRefusedError"):
+        split_rows(own.environment(own.Doors, make_tasks=refuses), "train", 2, 0, None)
+    env = guard.open_guarded(own.ENVIRONMENT, {"task_id": "a"}, None, None)
+    with pytest.raises(OutsideFault, match=r"environment 'doors': expert.act\(\) raised ConnectionRefusedError"):
+        guard.GuardedExpert(SimpleNamespace(act=refuses), env).act()
+
+
 def test_opening_making_tasks_and_the_expert_are_guarded_too():
     def refuses(*_):
         raise KeyError("no such room")
@@ -371,6 +403,7 @@ def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():
     one, again, other = (split_rows(env, "train", 5, seed, None) for seed in (0, 0, 1))
     assert one == again
     assert [row["task_id"] for row in one] != [row["task_id"] for row in other]
+    assert [rows[0]["seed"] for rows in (one, other)] == [0, 1]
     assert {key: one[0][key] for key in ("env", "split", "family", "source", "game")} == {
         "env": "doors", "split": "train", "family": "doors", "source": "files", "game": "",
     }  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from turncredit.config.sections import EnvSlice
 from turncredit.envs.searchqa import Settings, make_tasks, open_task, retrieve
 from turncredit.envs.searchqa.retrieve import Document, Remote
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.rollouts.tasks import Games
 
 ROWS = [
@@ -149,6 +149,7 @@ def test_a_server_that_fails_ends_the_job_with_one_line_and_is_no_empty_result(
     with pytest.raises(UserError, match=message) as error:
         env.step("search[x]")
     assert str(error.value).startswith(f"retriever {server.url}: ")
+    assert isinstance(error.value, OutsideFault) == ("status 500" in message or "within" in message)
     assert "\n" not in str(error.value)
     assert len(server.asked) == asked
     assert env.snapshot().turns == 0
@@ -158,5 +159,7 @@ def test_a_dead_server_is_one_line(serve) -> None:
     server = serve(good)
     server.http.shutdown()
     server.http.server_close()
-    with pytest.raises(UserError, match=r"cannot be reached \(.*Connection refused\), 2 attempts; start it or correct"):
+    with pytest.raises(
+        OutsideFault, match=r"cannot be reached \(.*Connection refused\), 2 attempts; start it or correct"
+    ):
         Remote(server.url, 3, 5.0, 2).search("x")

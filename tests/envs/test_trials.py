@@ -16,7 +16,7 @@ from turncredit.envs.environment import Environment
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.protocol import Step
 from turncredit.envs.trials import Trials, with_trials
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 
 
 class Guess:
@@ -177,7 +177,7 @@ def test_an_environment_that_cannot_be_reset_is_one_line_that_names_it(kind):
     said = (
         rf"^environment '{name}': reset\(\) raised ConnectionError: the server is gone .*\(task 'a'\).*\(agent.name\)$"
     )
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(OutsideFault, match=said):
         env.step("a lesson")
 
 

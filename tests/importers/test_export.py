@@ -167,6 +167,15 @@ def test_a_file_is_named_once_after_a_group_that_its_rollouts_ids_have(tmp_path:
 
 
 @pytest.mark.parametrize("to", ["openai", "atif", "verifiers"])
+def test_an_import_of_an_export_does_not_say_that_it_has_made_the_groups(to: str, tmp_path: Path) -> None:
+    """They are in the file. `b` has another group than `a`, and begins with the same message."""
+    out = written(tmp_path, pa.table({**WORLD, "group_id": ["g", "g", "h"]}), to)
+    report = importers.run([out], tmp_path / "again.parquet")
+    assert [row["group_id"] for row in in_order(tables.read(tmp_path / "again.parquet"))] == ["g", "g", "h"]
+    assert [note for note in report.notes if "group" in note] == []
+
+
+@pytest.mark.parametrize("to", ["openai", "atif", "verifiers"])
 @pytest.mark.parametrize("shows", ["auto", "calls", "history", "messages"])
 def test_messages_of_an_export_have_nothing_that_the_import_added(to: str, shows: Any, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{"role": "user", "content": "tidy up"}]

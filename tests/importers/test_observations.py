@@ -406,6 +406,28 @@ def test_a_look_finds_a_final_score_and_the_number_of_a_sample(tmp_path: Path) -
     assert "--map rollout_id" not in turncredit("import", texts, "--look").stdout
 
 
+def test_the_turns_of_a_look_are_those_of_the_suggested_command_also_where_the_format_is_known(tmp_path: Path) -> None:
+    rows = [{"meta": {"trial": 7}, "outcome": {"score": 2.0}, "history": files.messages(0)}]
+    shown = turncredit("import", files.lines(tmp_path / "mine.jsonl", rows), "--look").stdout
+    assert "format: jsonl; the first turns as they would come out:" in shown
+    assert "--map messages=history --map rollout_id=meta.trial --map reward=outcome.score --out" in shown
+    assert ", rollout 7 (2 turns)" in shown
+    assert "    reward            2.0" in shown
+    assert "no reward" not in shown
+    assert "no rollout id" not in shown
+
+
+def test_a_look_does_not_suggest_to_read_a_turn_as_messages_nor_messages_as_a_turn(tmp_path: Path) -> None:
+    ids = {"group_id": "g", "rollout_id": "r", "reward": 1.0}
+    turn = files.lines(tmp_path / "turn.jsonl", [{**ids, "turn": 0, "prompt": files.messages(0), "action": "go"}])
+    whole = files.lines(tmp_path / "whole.jsonl", [{**ids, "meta": {"turn": 3}, "messages": files.messages(0)}])
+    for path in (turn, whole):
+        shown = turncredit("import", path, "--look").stdout
+        assert "--map" not in shown
+        assert "skipped" not in shown
+        assert "go" in shown
+
+
 def test_a_look_knows_of_a_file_of_rewards_and_of_a_reward_on_the_last_turn_alone(tmp_path: Path) -> None:
     talk = files.lines(tmp_path / "talk.jsonl", [{"group_id": "g", "rollout_id": "r", "messages": files.messages(0)}])
     rewards = files.lines(tmp_path / "rewards.jsonl", [{"rollout_id": "r", "reward": 1}])
@@ -441,6 +463,19 @@ def test_counts_have_a_unit_that_agrees_with_the_number() -> None:
         "note: no group (1 rollout)",
         "warning: equal (6 times)",
     ]
+
+
+def test_one_turn_of_one_rollout_is_written_in_the_singular_by_each_command(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "go"}]
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1.0, "messages": talk}
+    made = turncredit("import", files.lines(tmp_path / "one.jsonl", [row]), "--out", "t.parquet", cwd=tmp_path)
+    assert made.stdout.splitlines()[-1] == "t.parquet: 1 turn of 1 rollout from jsonl"
+    assert "(1 turn)" in turncredit("import", tmp_path / "one.jsonl", "--look").stdout
+    out = turncredit("export", "t.parquet", "--to", "openai", "--out", "out.jsonl", cwd=tmp_path)
+    assert out.stdout == "out.jsonl: 1 turn of 1 rollout as openai\n"
+    credit = ["credit", "--method", "flat_grpo", "--turns", "t.parquet", "--out", "c.parquet"]
+    assert turncredit(*credit, cwd=tmp_path).stdout.startswith("c.parquet: 1 turn credited with flat_grpo")
+    assert "\n1 turn\n" in turncredit("show", "t.parquet", "r", cwd=tmp_path).stdout
 
 
 def test_a_table_is_written_only_where_a_path_is_given(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -261,6 +262,35 @@ def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_pa
 def test_a_method_is_refused_before_the_model_is_prepared(options, message, tmp_path) -> None:
     with pytest.raises(UserError, match=message):
         trainer(CreditGRPOTrainer, tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ["_generate", "_calculate_rewards", "_generate_and_score_completions"])
+def test_a_version_of_trl_without_a_method_that_is_overridden_is_refused(name, tmp_path, monkeypatch) -> None:
+    monkeypatch.delattr(GRPOTrainer, name)
+    with pytest.raises(UserError, match=rf"GRPOTrainer has no {name}; install .*, trl==1\.16\.0 \(here is "):
+        trainer(CreditGRPOTrainer, tmp_path, credit="gigpo")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: (*made[:2], made[4], *made[3:]),  # log-probabilities
+        lambda made: (*made[:2], made[2][1:], *made[3:]),
+        lambda _: SimpleNamespace(),
+    ],
+)
+def test_a_version_of_trl_that_generates_something_else_is_refused(change, tmp_path, monkeypatch) -> None:
+    generate = GRPOTrainer._generate
+    monkeypatch.setattr(GRPOTrainer, "_generate", lambda self, prompts: change(generate(self, prompts)))
+    with pytest.raises(UserError, match="no 0 or 1 for each token of each completion"):
+        batch(trainer(CreditGRPOTrainer, tmp_path, credit="gigpo"))
+
+
+def test_a_mask_that_is_not_the_one_that_trl_trains_with_is_refused(tmp_path, monkeypatch) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, credit="gigpo")
+    monkeypatch.setattr(module, "_masks_of", lambda generated: generated[6])  # no images
+    with pytest.raises(UserError, match="is not the mask that it trains with"):
+        batch(made)
 
 
 def test_turns_that_do_not_match_the_mask_are_refused(tmp_path) -> None:

@@ -79,6 +79,17 @@ def test_the_later_answer_is_kept_and_only_that(tmp_path: Path) -> None:
     assert rows(tmp_path) == 2
 
 
+def test_of_answers_in_tables_too_large_to_be_merged_the_later_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turncredit.judges.cache._SMALL", 0)
+    for at in range(5):
+        with Cache(tmp_path) as cache:
+            put(cache, "x", str(at), answer=ANSWER._replace(tokens_in=at))
+        assert stored(tmp_path, "x") == [ANSWER._replace(tokens_in=at)]
+    assert len([*tmp_path.glob("answers-*.parquet")]) == 5
+
+
 def test_a_job_that_died_while_it_moved_its_answers_stores_none_twice(tmp_path: Path) -> None:
     with Cache(tmp_path) as cache:
         put(cache, "x")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ import pytest
 
 from turncredit.config import from_mapping
 from turncredit.config.judge import JudgeConfig, ServeConfig
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.judges import client
 from turncredit.judges.label import costs, label_turns
 
@@ -200,11 +202,67 @@ def test_a_server_that_is_not_there_is_one_clear_line(llm: Llm, tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
+def test_a_server_that_is_down_for_longer_than_a_requests_attempts_is_a_fault_from_outside(
+    llm: Llm, tmp_path: Path
+) -> None:
+    """Another attempt of the job, when the server is up, has the labels."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    config = llm(base_url=f"http://{address[0]}:{address[1]}/v1", attempts=2)
+    with pytest.raises(OutsideFault, match="connection lost"):
+        label_turns(turns_table(), config, cache=tmp_path)
+    with ChatServer(address):
+        assert roles(label_turns(turns_table(), config, cache=tmp_path)) == ["E"] * 6
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "outside"),
+    [
+        (lambda handler: handler.error(503, "overloaded"), True),
+        (lambda handler: handler.error(429, "slow down"), True),
+        (lambda handler: handler.hang_up(), True),
+        (slow(0.5), True),
+        (lambda handler: handler.error(400, "no such field"), False),
+        (lambda handler: handler.send(200, b"<html>hello</html>", "text/html"), False),
+        (lambda handler: handler.say("I cannot say."), False),
+    ],
+    ids=["503", "429", "cut connection", "slow", "400", "a page", "no label"],
+)
+def test_only_what_another_attempt_may_not_meet_is_a_fault_from_outside(
+    server: ChatServer, llm: Llm, tmp_path: Path, misbehave: Callable[[Handler], None], outside: bool
+) -> None:
+    server.behave = lambda handler, *_: misbehave(handler)
+    with pytest.raises(UserError, match="more than max_missing allows") as caught:
+        label_turns(turns_table(), llm(attempts=1, timeout=0.2, concurrency=1), cache=tmp_path)
+    assert isinstance(caught.value, OutsideFault) == outside
+
+
+def test_a_connection_that_costs_the_one_label_too_many_is_a_fault_from_outside(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    """One of six labels may be missing: one answer has none, and one connection fails."""
+
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        bad = {0: lambda: handler.say("I cannot say."), 1: handler.hang_up}
+        bad.get(reviewed(body), lambda: handler.say(answer()))()
+
+    server.behave = behave
+    with pytest.raises(OutsideFault, match="more than max_missing allows"):
+        label_turns(turns_table(1, 6), llm(attempts=1, max_missing=0.2), cache=tmp_path)
+
+
 def test_retry_after_is_waited_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     server.behave = first(1, lambda handler: handler.error(429, "later", Retry_After="0.4"))
     started = time.perf_counter()
     label_turns(turns_table(1, 1), llm(), cache=tmp_path)
     assert time.perf_counter() - started > 0.4
+
+
+def test_a_server_that_asks_for_an_hours_patience_is_asked_again_after_a_minute() -> None:
+    for asked, waited in ((3600.0, 60.0), (2.5, 2.5)):
+        outcome = SimpleNamespace(exception=lambda asked=asked: client._AskAgain("later", asked))
+        assert client._pause(SimpleNamespace(outcome=outcome)) == waited  # type: ignore[arg-type]
 
 
 def test_pauses_grow_where_the_server_names_none() -> None:
@@ -281,6 +339,16 @@ def test_thinking_is_switched_by_the_chat_template(
     assert body.get("chat_template_kwargs", {}).get("enable_thinking") is sent
     assert ("response_format" in body) is (not thinking)  # a grammar would forbid the thinking
     assert body["temperature"] == 0
+
+
+def test_the_configured_decoding_and_an_answer_without_evidence_are_what_is_asked_for(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    label_turns(turns_table(1, 1), llm(temperature=0.5, max_tokens=64, evidence=False), cache=tmp_path)
+    (body,) = server.requests
+    assert (body["temperature"], body["max_tokens"]) == (0.5, 64)
+    schema = body["response_format"]["json_schema"]["schema"]
+    assert list(schema["properties"]) == schema["required"] == ["role"]
 
 
 def test_further_settings_of_the_chat_template_are_sent_and_belong_to_the_answer(

@@ -61,6 +61,11 @@ def test_a_rule_is_scored_by_hand(rule, expected):
     assert found_RK(logs, BASELINES[rule](logs))[0] == pytest.approx(expected)
 
 
+def test_of_several_turns_that_are_answered_by_an_error_the_first_is_named():
+    logs = read_logs(logs_table(step=0, next_observation="Error: no such file"))
+    assert found_RK(logs, BASELINES["the first turn answered by an error"](logs))[0] == pytest.approx([0, 1, 1, 1, 1])
+
+
 def test_a_step_that_is_no_turn_cannot_be_found_exactly():
     logs = read_logs(logs_table(step=1))
     found = found_RK(logs, BASELINES["a random turn"](logs))[0]

@@ -579,6 +579,12 @@ def test_what_lies_outside_the_window_changes_neither_label_nor_hash() -> None:
     assert one.slice(5, 1).column("prompt_hash") != two.slice(5, 1).column("prompt_hash")
 
 
+def test_turns_of_equal_windows_have_hashes_of_their_own_by_their_place_in_them() -> None:
+    """Also of equal turns: what is under review is another one."""
+    labels = label_turns(table("household", "put a mug in cabinet.", [("look", at("shelf 1"))] * 3), JudgeConfig())
+    assert len(set(labels.column("prompt_hash").to_pylist())) == 3
+
+
 def test_labels_keep_the_order_of_the_rows() -> None:
     turns = table("household", "put a clean butterknife in diningtable", A1)
     order = pa.array([3, 0, 5, 1, 4, 2])

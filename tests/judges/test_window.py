@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from turncredit.config.judge import JudgeConfig
 from turncredit.data import tables
+from turncredit.data.transcript_markers import FAILED
 from turncredit.errors import UserError
 from turncredit.judges.label import label_turns
 from turncredit.judges.window import COLUMNS, TEXT_LIMIT, read_rollouts, redact, render, windows
@@ -115,6 +116,11 @@ def test_what_an_environment_says_of_the_outcome_is_taken_out(
     assert found == shown
     for word in ("score", "won", "lose", "0.75", "1.0", "0.5", "Correct", "Paris", "wrong", "completed", "true"):
         assert word not in found
+
+
+def test_that_a_trial_has_failed_is_not_shown() -> None:
+    reply = "You arrive at shelf 1."
+    assert prompts(turns_table(next_observation=reply + FAILED)) == prompts(turns_table(next_observation=reply))
 
 
 @pytest.mark.parametrize(

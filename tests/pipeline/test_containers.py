@@ -115,7 +115,7 @@ def listed_with_vllm() -> dict[str, str]:
     """The lines of the environment with vLLM, by distribution."""
     conda = yaml.safe_load((ROOT / "envs_conda/gpu-rollout.yaml").read_text())
     lines = next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
-    return {re.split(r"[<>=\[]", line)[0].lower(): line for line in lines}
+    return {re.split(r"[~<>=\[]", line)[0].lower(): line for line in lines}
 
 
 def test_the_environment_with_vllm_has_what_all_stages_import():

@@ -62,4 +62,4 @@ def test_a_run_learns_from_a_tree_and_its_forks_are_paid_and_checked(snakemake, 
     assert {"same_keys", "reproduced", "steps", "logprobs"} <= {row["name"] for row in invariants}
     spent = tables.read(workdir / tiny.path("summary")).to_pylist()
     numbers = {(row["row"], row["column"]): row["value"] for row in spent if row["table"] == "spending"}
-    assert numbers["tree", "environment"] > numbers["tree", "forked"] > 0
+    assert numbers["tree", "environment"] > numbers["tree", "forks"] > 0

@@ -231,6 +231,34 @@ def test_a_note_does_not_hide_why_a_run_failed_whose_jobs_say_nothing_here_as_on
     assert "Snakemake's full log is the newest file" in said
 
 
+#: What Snakemake prints where a job failed.
+FAILED = f"{STATS}Error in rule sft:\nExiting because a job execution failed.\nWorkflowError:\n{run.JOB_FAILED}\n"
+
+
+def test_a_run_that_ends_since_a_job_was_killed_says_so_and_how_to_go_on(tmp_path, capsys):
+    (tmp_path / "output").write_text(FAILED)
+    killed = ended("sft", 0, 2, stopped=True)
+    assert run._finish(1, tmp_path, run.State(cores=1, ended=[killed]), run.Console(width=200)) == 1
+    said = capsys.readouterr().out
+    assert "Run the same command to resume." in said
+    assert "WorkflowError" not in said
+    assert "Snakemake's full log is the newest file" in said
+
+
+@pytest.mark.parametrize(
+    ("output", "after"),
+    [(FAILED, [ended("sft", 3, 2)]), ("OSError: No space left on device\nWorkflowError\n", [])],
+)
+def test_a_killed_job_does_not_hide_another_reason_why_a_run_failed(tmp_path, capsys, output, after):
+    """It was tried again and ended well, or more than a job failed."""
+    (tmp_path / "output").write_text(output)
+    state = run.State(cores=1, ended=[ended("sft", 0, 2, stopped=True), *after])
+    assert run._finish(1, tmp_path, state, run.Console(width=200)) == 1
+    said = capsys.readouterr().out
+    assert "WorkflowError" in said
+    assert "resume" not in said
+
+
 def test_targets_of_the_snakefile_are_no_stages_that_end():
     assert run.wanted_jobs(STATS.replace("all  ", "runs ")) == {"tasks": 2, "sft": 1, "update": 3}
 
@@ -285,7 +313,17 @@ def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monke
     asked = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0))
     assert run.main(options) == 0
-    assert asked == [[sys.executable, "-m", "snakemake", *options]]
+    assert asked == [[sys.executable, "-P", "-m", "snakemake", *options]]
+
+
+@pytest.mark.parametrize("launcher", ["warm", "plain"])
+def test_a_file_beside_the_snakefile_is_never_taken_for_a_module_of_its_name(pipeline, workdir, launcher):
+    for name in ("random", "bottleneck", "pandas", "turns"):  # as a method of one's own may be called
+        (workdir / f"{name}.py").write_text("raise SystemExit('a method was imported as a module')")
+    options = ["--configfile", "config/test/tiny.yaml", "--config", f"launcher={launcher}", "--", "config"]
+    done = pipeline.python(workdir, "-P", "-m", "turncredit.pipeline.run", "--cores", "1", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (workdir / "results/tiny/config.json").exists()
 
 
 @pytest.mark.parametrize("given", ["--config", "own/mine.yaml"])
@@ -313,6 +351,34 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
     assert failed.returncode == 1
     assert f"failed: demos: {target}: not a readable Parquet file" in failed.stdout
     assert "Traceback" not in failed.stdout
+
+
+#: In place of the script of every rule: a job that announces itself, and is killed.
+KILLED_JOB = """
+import os, signal
+from turncredit.pipeline import live_progress
+with live_progress.announced("tasks", "tasks train"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_job_is_named_when_the_run_ends_and_by_the_status(pipeline, workdir):
+    for name in ("rules", "workflow_scripts"):
+        (workdir / name).unlink()
+    shutil.copytree(pipeline.source / "rules", workdir / "rules")
+    (workdir / "workflow_scripts").mkdir()
+    (workdir / "workflow_scripts" / "stage.py").write_text(KILLED_JOB, encoding="utf-8")
+    target = "results/tiny/tasks/train.parquet"
+    done = pipeline.python(workdir, "-m", "turncredit.pipeline.run", "--cores", "1", target, *tiny.ARGUMENTS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "killed: tasks train after " in done.stdout
+    assert "Run the same command to resume." in done.stdout
+    assert "WorkflowError" not in done.stdout
+    main = "from turncredit.cli.main import main; main()"
+    told = pipeline.python(workdir, "-c", main, "status", *tiny.ARGUMENTS).stdout
+    assert ", 1 failed\n" in told
+    assert "failed: tasks train: nothing says why it failed; it may have been killed" in told
 
 
 @pytest.mark.slow

@@ -132,3 +132,16 @@ def test_what_an_agent_gives_a_template_is_no_setting_and_a_model_from_scratch_h
         tiny.experiment(policy={"source": "org/model", "chat_template": {"tools": "none"}})
     with pytest.raises(UserError, match="a model from scratch has no chat template"):
         checks.check(tiny.experiment(policy={"chat_template": {"enable_thinking": False}}))
+
+
+def test_a_hub_models_files_are_those_of_the_revision_that_is_asked_for(tmp_path, monkeypatch):
+    asked = {}
+
+    def download(name, **settings):
+        asked.update(name=name, **settings)
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(UserError, match=r"'org/model' is neither a local folder .*no network"):
+        fetch_base("org/model", "a1b2", tmp_path)
+    assert (asked["name"], asked["revision"]) == ("org/model", "a1b2")

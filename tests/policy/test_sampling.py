@@ -111,6 +111,13 @@ def test_draw_follows_the_distribution():
     np.testing.assert_allclose(logprobs.exp().unique(), [0.1, 0.2, 0.7], rtol=1e-5)
 
 
+def test_a_greedy_draw_takes_the_likeliest_token_and_says_its_probability_at_temperature_one():
+    logits = torch.log(torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.2, 0.3]])) + 3.0
+    tokens, logprobs = draw(logits, 0.0, torch.tensor([0.0, 0.99], dtype=torch.float64))
+    assert tokens.tolist() == [2, 0]
+    np.testing.assert_allclose(logprobs.exp(), [0.7, 0.5], rtol=1e-5)
+
+
 @pytest.mark.parametrize("vocabulary", [3, 32, 744, 1000])
 def test_draw_inverts_the_cumulative_distribution(vocabulary):
     rng = np.random.default_rng(vocabulary)
@@ -171,6 +178,23 @@ def test_an_adapter_is_merged_as_peft_merges_it(world, encoder, tmp_path):
     expected = logits.gather(1, torch.tensor(contexts[1][1:])[:, None])[:, 0].numpy()
     sampled = np.array(logprobs[1][1:]) != 0
     np.testing.assert_allclose(np.array(logprobs[1][1:])[sampled], expected[sampled], atol=1e-4)
+
+
+def test_an_adapter_has_the_configured_strength_and_targets_and_the_weights_of_its_seed(world):
+    from turncredit.config import LoraConfig
+
+    settings = LoraConfig(rank=4, alpha=6, dropout=0.25, targets=("q_proj", "down_proj"))
+    one, again, other = (
+        models.add_lora(models.load_model(world.path("sft_policy"), dtype="float32"), settings, seed)
+        for seed in (0, 0, 1)
+    )
+    drawn = [[value for name, value in model.state_dict().items() if "lora_A" in name] for model in (one, again, other)]
+    assert all(torch.equal(first, second) for first, second in zip(*drawn[:2], strict=True))
+    assert not any(torch.equal(first, third) for first, third in zip(drawn[0], drawn[2], strict=True))
+    adapted = {name.rpartition(".")[2]: part for name, part in one.named_modules() if hasattr(part, "lora_A")}
+    assert set(adapted) == {"q_proj", "down_proj"}
+    for part in adapted.values():
+        assert (part.scaling["default"], part.r["default"], part.lora_dropout["default"].p) == (1.5, 4, 0.25)
 
 
 def window_turns(encoder, count=4):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from turncredit.config import LoraConfig
+from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
 from turncredit.policy.masters import Masters
-from turncredit.policy.models import add_lora
+from turncredit.policy.models import add_lora, new_model
 from turncredit.policy.shapes import BYTES, PUBLISHED, shapes_of
 
 SMALL = {
@@ -50,6 +50,19 @@ def test_parameters_and_adapters_of_every_known_architecture(kind):
     adapted = add_lora(model, lora, 0)
     trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
     assert shapes.adapter(lora.rank, lora.targets) == trained
+
+
+def test_a_model_from_scratch_has_the_weights_of_its_seed_in_the_configured_range():
+    def embedding(**settings):
+        model = new_model(ScratchConfig(layers=1, **settings), 500, pad_id=0, eos_id=1, bos_id=2)
+        return model.get_input_embeddings().weight.detach()
+
+    one, again, other, wide = (
+        embedding(seed=seed, initializer_range=size) for seed, size in ((0, 0.1), (0, 0.1), (1, 0.1), (0, 0.4))
+    )
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert [float(part[1:].std()) for part in (one, wide)] == pytest.approx([0.1, 0.4], rel=0.05)
 
 
 def kept_for_gradients(model, ids):

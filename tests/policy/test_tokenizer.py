@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from turncredit.data.transcript_markers import MARKERS
 from turncredit.errors import UserError
 from turncredit.policy import tokenizer
+from turncredit.policy.base import corpus
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,17 @@ def test_transformers_reads_the_same_tokenizer(world, encoder):
     text = "<|task|> put a mug 1 in shelf 2.<|act|>"
     assert other.encode(text, add_special_tokens=False) == encoder.encode(text)
     assert other.eos_token_id == encoder.eos_id
+
+
+def test_a_new_tokenizer_is_trained_on_every_text_of_the_demonstrations_as_it_stands_after_a_marker():
+    texts = ("goal", "observation", "action", "next_observation", "plan")
+    columns = {name: [f"{name} 0", f"{name} 1"] for name in texts} | {"number": [1, 2]}
+    columns["plan"][1] = None
+    demos = pa.table({**columns, "admissible": [["look", "help"], []]})
+    found = list(corpus(demos, ("plan", "number", "missing")))
+    expected = [f" {name} {row}" for name in texts for row in range(2)]
+    expected.remove(" plan 1")
+    assert sorted(found) == sorted([*expected, " look", " help"])
 
 
 def test_a_missing_special_token_is_an_error(world, tmp_path):

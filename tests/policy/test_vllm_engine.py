@@ -253,6 +253,17 @@ def test_vllm_stops_where_the_other_engines_stop(world, engines):
     assert engines[0].sampling[0]["ignore_eos"] is True
 
 
+def test_vllm_draws_at_the_temperature_by_the_rollouts_own_number_and_says_what_it_drew_from(world, engines):
+    engine = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm").sampler(2)
+    for temperature in (0.7, 0.0):
+        (response,) = engine.sample([Request(1, [1, 2], True, np.array([0.25, 0.9]))], temperature, 2)
+        assert (response.ids, response.logprobs) == ([7], [-0.5])
+    drawn, greedy = engines[0].sampling
+    assert (drawn["temperature"], drawn["seed"], drawn["max_tokens"], drawn["logprobs"]) == (0.7, 2**51, 2, 0)
+    assert (greedy["temperature"], greedy["seed"]) == (0.0, None)
+    assert engines[0].settings["logprobs_mode"] == "processed_logprobs", "of the distribution at the temperature"
+
+
 def test_vllm_reserves_memory_for_the_longest_context_of_the_agent_and_no_more(world, engines):
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm")
     positions = json.loads((world.path("sft_policy") / "config.json").read_text())["max_position_embeddings"]

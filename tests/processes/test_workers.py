@@ -13,7 +13,7 @@ import pytest
 
 from tests.pipeline.processes import alive
 from turncredit.data.workers import gathered
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.rollouts.play import Start, shares
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are tied to their parent on Linux")
@@ -68,6 +68,16 @@ def test_an_error_in_one_process_ends_all_with_its_message(tmp_path, error, rais
     with pytest.raises(raised, match=said):
         list(gathered(work, 2))
     assert gone([int(pid_file.read_text())])
+
+
+@linux
+def test_a_fault_from_outside_stays_one():
+    def work(part):
+        raise OutsideFault("the server is gone")
+        yield part
+
+    with pytest.raises(OutsideFault, match=r"^the server is gone$"):
+        list(gathered(work, 1))
 
 
 @linux

@@ -84,7 +84,7 @@ def test_a_method_that_is_told_apart_without_noise_beside_it_leaves_the_question
     said = verdict(References(None, None, None), apart=["mine"], methods=["flat_grpo", "mine"], seeds=[0, 1, 2])
     assert said.state == "open"
     assert "random_credit have no finished run; whether noise differs from flat_grpo as mine does is open" in said.words
-    assert "the same command with what is missing: --config 'methods=[flat_grpo, mine, random_credit, " in said.next
+    assert "Next, what is missing: turncredit run --config 'methods=[flat_grpo, mine, random_credit, " in said.next
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_method_that_is_told_apart_without_noise_beside_it_leaves_the_question
 )
 def test_what_is_undecided_is_told_to_run_more_seeds_and_keeps_those_it_has(seeds, wanted):
     said = verdict(references(0.03, -0.05, half=0.1), apart=[], methods=FOUR["methods"], seeds=seeds)
-    (setting,) = re.findall(r"--config '(.*)'", said.next)
+    (setting,) = re.findall(r"turncredit run --config '([^']*)', with", said.next)
     name, _, value = setting.partition("=")
     assert (name, yaml.safe_load(value)) == ("seeds", wanted)
 
@@ -120,14 +120,14 @@ def test_where_methods_are_told_apart_the_next_one_is_suggested_by_a_setting():
     for methods, more in ((FOUR["methods"], "turn_value"), ([*FOUR["methods"], "turn_value"], "gigpo")):
         said = verdict(references(0.2, -0.05), apart=[], methods=methods, seeds=[0, 1])
         assert said.state == "apart"
-        (setting,) = re.findall(r"--config '(.*)'", said.next)
+        (setting,) = re.findall(r"turncredit run --config '([^']*)', with", said.next)
         assert yaml.safe_load(setting.partition("=")[2]) == [*methods, more]
 
 
 def test_what_lacks_a_reference_is_told_to_train_it_unless_there_is_no_distance():
     alone = {"methods": ["flat_grpo", "scpo"], "seeds": [0]}
     said = verdict(references(None, None), apart=[], **alone)
-    (setting,) = re.findall(r"--config '(.*)'", said.next)
+    (setting,) = re.findall(r"turncredit run --config '([^']*)', with", said.next)
     assert yaml.safe_load(setting.partition("=")[2]) == ["flat_grpo", "scpo", "random_credit", "oracle_progress"]
     assert "no exact distance" in verdict(references(None, None), apart=[], measurable=False, **alone).next
 

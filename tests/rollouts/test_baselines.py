@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -13,7 +15,7 @@ from turncredit.cli.env import app
 from turncredit.config import EnvSlice
 from turncredit.envs.obvious_rule import Rule
 from turncredit.errors import UserError
-from turncredit.rollouts.baselines import Baseline, baselines, table
+from turncredit.rollouts.baselines import Baseline, _Replay, baselines, table
 
 #: small games, and what the rule wins of them at least and at most
 WORLDS = {
@@ -47,6 +49,17 @@ def test_in_every_world_chance_wins_nothing_the_expert_everything_and_the_rule_s
 def test_replaying_the_tasks_that_were_demonstrated_wins_them_all(name):
     """So a replay that loses, loses because the task is another."""
     assert measured(name, WORLDS[name][0], split="train", train=24)["replay"].success == 1.0
+
+
+def test_the_most_similar_sentence_is_the_one_that_shares_most_of_both_ones_words():
+    goals = ["put a big red mug in the drawer of the desk", "Put A mug", "put a mug", "heat an egg"]
+    replay = _Replay(SimpleNamespace(rows=[{"goal": goal} for goal in goals]))
+    replay._plans = {number: [goal] for number, goal in enumerate(goals)}
+    assert [replay.of(goal)("") for goal in ("put a cup", "put a mug", "heat an apple")] == [
+        goals[1],
+        goals[2],
+        goals[3],
+    ]
 
 
 def test_an_environment_without_expert_rule_or_admissible_actions_has_only_what_it_can(tmp_path):

@@ -93,6 +93,9 @@ def test_the_stage_writes_a_row_for_every_turn_in_their_order_and_the_same_bytes
     assert set(table.column("continuations").to_pylist()) == {2}
     assert ran.metrics["turns"] == sum(table.column("turns_played").to_pylist())
     assert ran.metrics["continuations"] == 2 * turns.num_rows
+    returns = table.column("return_sum").to_pylist()
+    assert ran.metrics["value"] == pytest.approx(sum(returns) / (2 * turns.num_rows))
+    assert ran.metrics["tokens"] == sum(table.column("tokens").to_pylist())
     assert ran.output["continuations"].read_bytes() == again.output["continuations"].read_bytes()
 
 

@@ -91,6 +91,11 @@ def test_forks_are_the_same_bytes_again_and_a_smaller_number_is_their_beginning(
     assert few == [row for row in many if row["rollout_id"] in names]
     assert ran.metrics["forks"] == PER_TASK * 4
     assert ran.metrics["turns"] == len(many)
+    before: dict[str, int] = {}  # turns from the task's start to where a fork begins, which are played again
+    for row in many:
+        parent = row["parent_rollout_id"]
+        before[row["rollout_id"]] = before.get(parent, 0) + row["parent_turn"]
+    assert ran.metrics["replayed_turns"] == sum(before.values()) > 0
 
 
 def test_an_update_learns_from_turns_of_states_with_several_actions_once_and_from_no_others(world, forked, tmp_path):

@@ -72,6 +72,13 @@ def test_the_examples_splits_are_disjoint():
     assert len({row["game"] for row in evaluated}) == 8
 
 
+def test_the_same_layout_with_another_instruction_is_another_game():
+    (row,) = make_tasks(EnvSlice(name=EXAMPLE), "train", 1, 0, key="tasks").to_pylist()
+    train, other = {**row, "game": "a layout"}, {**row, "goal": "another goal.", "game": "a layout"}
+    assert shared_games(envs.load(EXAMPLE), [train], [other]) == []
+    assert shared_games(envs.load(EXAMPLE), [train], [train]) == [(row["task_id"], row["task_id"])]
+
+
 def same_games(_split, count, _seed, _settings):
     return [{"task_id": f"game-{number}", "goal": "pass three doors."} for number in range(count)]
 

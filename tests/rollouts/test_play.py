@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import tiny
+from turncredit.agents import Prompt
 from turncredit.config import ContinuationsConfig, EvalMode
 from turncredit.config.sections import EnvSlice
 from turncredit.data import tables
@@ -21,13 +24,14 @@ from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.rollout import warning
 from turncredit.policy.open import OpenPolicy
+from turncredit.policy.sampling import Response
 from turncredit.rollouts.continuations import state_returns
 from turncredit.rollouts.evaluate import evaluate
 from turncredit.rollouts.forks import forks
 from turncredit.rollouts.measures import measure
-from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.play import Played, Player, Start, Turn
 from turncredit.rollouts.restore import restored
-from turncredit.rollouts.rollout import round_tasks, summary, turn_table
+from turncredit.rollouts.rollout import rollout, round_tasks, summary, turn_table
 from turncredit.rollouts.tasks import Games
 
 
@@ -69,6 +73,27 @@ def test_rollouts_do_not_depend_on_how_many_processes_play_them(world, tmp_path,
     one = roll(world, tmp_path / "one")
     many = roll(world, tmp_path / "many", changes={"rollout": {"processes": processes}})
     same_turns(read(many), read(one))
+
+
+def test_no_two_rounds_or_seeds_sample_with_the_same_random_numbers(world, monkeypatch):
+    """Neither rollouts nor continuations nor forks; of a round's rollouts each has its own."""
+    games = games_of(world, "train")
+    made = player(world, games, 16)
+    common = {"env": "household", "policy_id": "p", "agent": "transcript", "seed": 0, "temperature": 1.0}
+    played = rollout(made, world.experiment.rollout, seed=0, round=1)
+    turns, drawn = turn_table(played, common), []
+
+    def noted(_self, starts, *, temperature):  # noqa: ARG001
+        drawn.append([start.seed for start in starts])
+        yield from ((number, Played(start, played[0].turns)) for number, start in enumerate(starts))
+
+    monkeypatch.setattr(Player, "stream", noted)
+    for seed, round in ((0, 1), (0, 2), (1, 1)):
+        rollout(made, world.experiment.rollout, seed=seed, round=round)
+        state_returns(made, turns, ContinuationsConfig(per_state=2), seed=seed, round=round)
+        forks(made, turns, 1, seed=seed, round=round, common=common)
+    assert [len(set(seeds)) for seeds in drawn] == [16, 16 * 2, 4] * 3, "continuations: by rollout and copy"
+    assert len({seed for seeds in drawn for seed in seeds}) == (16 + 16 * 2 + 4) * 3
 
 
 def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
@@ -138,6 +163,59 @@ def test_no_game_is_played_twice_before_all_have_had_their_turn(games, count, se
     flat = [number for chosen in played for number in chosen]
     assert len(flat) == len(set(flat)) == rounds * count
     assert set(flat) <= set(range(games))
+
+
+def ended(start, turns, *, success=False):
+    """A rollout with (tokens, whether the action was valid, reward) of each turn."""
+    return Played(
+        start,
+        [
+            Turn(
+                "", None, Prompt([], True), Response([7] * tokens, [0.0] * tokens), "", "", valid, "", reward, False,
+                success,
+            )
+            for tokens, valid, reward in turns
+        ],
+    )  # fmt: skip
+
+
+def test_the_summary_of_a_round_counts_turns_invalid_actions_tokens_and_dead_groups():
+    starts = [Start(group, f"{group}#{copy}", {}, 0) for group in "ab" for copy in range(2)]
+    turns = [
+        [(3, True, 0.0), (1, False, 1.0)],
+        [(2, False, 0.0)],
+        [(4, True, 0.0)],
+        [(1, True, 0.0), (1, True, 0.0), (2, True, 0.0)],
+    ]
+    played = [
+        ended(start, own, success=not number) for number, (start, own) in enumerate(zip(starts, turns, strict=True))
+    ]
+    assert summary(played) == {
+        "rollouts": 4, "turns": 7, "success": 0.25, "invalid": pytest.approx(2 / 7), "turns_per_rollout": 1.75,
+        "tokens": 14, "dead_groups": 0.5,
+    }  # fmt: skip
+
+
+def test_every_game_of_an_evaluation_has_random_numbers_of_its_own_in_each_mode_whatever_the_policy():
+    rows = [{"task_id": f"g{number}", "split": "eval", "family": "pick"} for number in range(3)]
+    drawn: dict[str, list[list[int]]] = {}
+
+    def play(policy):
+        def played(starts, *, temperature, on_done):  # noqa: ARG001
+            drawn.setdefault(policy, []).append([start.seed for start in starts])
+            return [ended(start, [(2, True, 0.0), (3, False, 0.5), (1, True, 0.0)]) for start in starts]
+
+        return SimpleNamespace(games=SimpleNamespace(rows=rows), agent=SimpleNamespace(trials=None), play=played)
+
+    modes = (EvalMode(name="sampled", temperature=1.0), EvalMode(name="cool", temperature=0.5))
+    for policy, seed in (("one", 0), ("other", 1)):
+        common = {"policy_id": policy, "method": policy, "seed": seed, "round": 1}
+        found = evaluate(play(policy), modes, range(3), common).to_pandas()
+        assert found["mode"].tolist() == ["sampled"] * 3 + ["cool"] * 3
+        for name, number in {"turns": 3, "invalid": 1, "tokens": 6, "score": 0.5, "success": False}.items():
+            assert set(found[name]) == {number}, name
+    assert drawn["one"] == drawn["other"]
+    assert len({seed for seeds in drawn["one"] for seed in seeds}) == 2 * 3
 
 
 def evals(world, folder, method, seed, round, changes=None):
@@ -250,8 +328,8 @@ def test_rollouts_that_ended_because_a_context_was_full_are_measured_restored_an
     pd.testing.assert_frame_equal(frame, expected)
 
     view = Turns(turns)
-    for rollout in restored(view, range(view.rollouts), short_player):
-        assert all(rollout.replayed)
+    for one in restored(view, range(view.rollouts), short_player):
+        assert all(one.replayed)
     settings = ContinuationsConfig(per_state=2)
     states, _ = state_returns(short_player, turns, settings, seed=0, round=1)
     assert set(states.column("continuations").to_pylist()) == {2}
@@ -290,10 +368,19 @@ def test_a_dead_group_is_one_whose_rollouts_have_the_same_return(world, last_rew
 
 def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_names_the_task(world, tmp_path):
     games = games_of(world, "train")
-    policy = OpenPolicy(world.policy_that_reads(20, tmp_path / "short"), dtype="float32")
-    row = games.rows[0]
+    row, agent = games.rows[0], tiny.experiment().agent.chosen()
+    (whole,) = player(world, games, 1).play([Start("g", "r", row, 0)], temperature=1.0)
+    room = len(whole.turns[0].prompt.ids) + agent.max_response_tokens
+    enough, short = (
+        Player(
+            OpenPolicy(world.policy_that_reads(positions, tmp_path / str(positions)), dtype="float32"), agent, games, 1
+        )
+        for positions in (room, room - 1)
+    )
+    (first,) = enough.play([Start("g", "r", row, 0)], temperature=1.0)
+    assert first.turns[0].action == whole.turns[0].action
     with pytest.raises(UserError, match=f"task '{row['task_id']}': the first prompt has \\d+ tokens"):
-        Player(policy, tiny.experiment().agent.chosen(), games, 2).play([Start("g", "r", row, 0)], temperature=1.0)
+        short.play([Start("g", "r", row, 0)], temperature=1.0)
 
 
 def test_the_score_of_a_shop_is_kept_beside_success_whatever_the_rewards(world):

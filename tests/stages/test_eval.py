@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from tests import tiny
+from turncredit.config import EvalMode
 from turncredit.data import tables
 from turncredit.pipeline.job import JobKeys
 from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.stages import eval as eval_stage
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +72,12 @@ def test_an_evaluation_says_how_many_contexts_were_longer_than_the_model_can_rea
     assert metrics["context_full"] == sum(table.column("context_full").to_pylist()) > 0
     assert f"{metrics['context_full']:.0f} of {table.num_rows} rollouts ended as failures" in stage.warning(metrics)
     assert stage.warning(load("eval").run(plan.job("eval", sft_at(2)))) is None
+
+
+def test_each_mode_has_a_success_of_its_own():
+    modes = tuple(EvalMode(name=name, temperature=heat) for name, heat in (("sampled", 1.0), ("greedy", 0.0)))
+    job = SimpleNamespace(write=lambda *_: None, config=SimpleNamespace(modes=modes))
+    won = {"mode": ["sampled"] * 4 + ["greedy"] * 2, "success": [True, False, False, False, True, True]}
+    assert eval_stage._written(job, pa.table(won)) == {"success_sampled": 0.25, "success_greedy": 1.0}
+    cut = eval_stage._written(job, pa.table({**won, "context_full": [False, True, True, False, False, False]}))
+    assert (cut["context_full"], cut["rollouts"]) == (2, 6)

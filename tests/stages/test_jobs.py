@@ -96,6 +96,20 @@ def test_what_another_version_made_is_made_again_and_what_another_commit_made_is
     assert sft(results).is_made() == made
 
 
+def test_credit_that_is_drawn_at_random_is_another_in_each_seed_and_round(world, tmp_path):
+    first = replace(world.turns, method="random_credit")
+    later = JobKeys(policy="random_credit", method="random_credit", seed=0, round=2)
+    drawn = [
+        tables.read(
+            world.run("credit", at, tmp_path / str(number), turns=world.path("turns")).output["credits"], "credits"
+        ).column("advantage")
+        for number, at in enumerate((first, replace(first, seed=1), later, first))
+    ]
+    assert drawn[0] == drawn[3]
+    assert drawn[0] != drawn[1]
+    assert drawn[0] != drawn[2]
+
+
 # ------------------------------------------------------------------ provenance
 
 

@@ -78,6 +78,17 @@ def test_rows_of_a_policy_that_did_not_play_again_are_no_further_rollouts():
     assert intervals.crossed_mean(intervals.cells(trained)).rollouts == 300
 
 
+def test_repeats_of_a_game_are_rollouts_of_their_own_and_paired_one_by_one():
+    ours = evals([("a", 0, True), ("a", 1, False)], "task_id repeat success")
+    theirs = evals([("a", 1, True), ("a", 0, False)], "task_id repeat success", method="other")
+    assert intervals.cells(ours)[["value", "rollouts"]].to_numpy().tolist() == [[0.5, 2]]
+    for shared in (False, True):
+        paired = intervals.paired_cells(ours, theirs, shared=shared)
+        assert paired[["value", "rollouts"]].to_numpy().tolist() == [[0, 2]]
+    both_modes = evals([("a", "sampled", True), ("a", "greedy", True)], "task_id mode success")
+    assert intervals.played(both_modes).tolist() == [True, True]
+
+
 def test_a_table_with_a_row_per_turn_is_refused():
     frame = evals([("a", True), ("a", True)], "task_id success")
     with pytest.raises(UserError, match="once per rollout"):
@@ -113,6 +124,13 @@ def test_games_that_differ_the_same_way_for_all_seeds_give_the_t_interval_over_g
     found = intervals.crossed_mean(grid([x, x, x]))
     half = student.ppf(0.975, 3) * np.std(x, ddof=1) / 2
     assert (found.low, found.high) == (pytest.approx(np.mean(x) - half), pytest.approx(np.mean(x) + half))
+
+
+def test_each_round_costs_a_degree_of_freedom_of_its_games():
+    one, two = [0.0, 1.0, 0.5], [0.2, 0.9, 0.4]
+    found = intervals.crossed_mean(pd.concat([grid([one], round_=1), grid([two], round_=2)]))
+    half = student.ppf(0.975, 6 - 2) * math.sqrt((np.var(one, ddof=1) + np.var(two, ddof=1)) / 3) / 2
+    assert found.high - found.value == pytest.approx(half)
 
 
 def test_many_seeds_add_no_degrees_of_freedom_where_three_games_decide():
@@ -290,6 +308,20 @@ def test_seeds_that_agree_give_no_interval_since_others_may_not():
     assert found.value == pytest.approx(0.3)
     assert np.isnan([found.low, found.high, found.error]).all()
     assert found.covers == "nothing (the seeds agree)"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "clear", "said"),
+    [
+        ((0.103, 0.199), True, "+15.1 points [+10.3, +19.9]"),
+        ((-0.02, 0.322), False, "+15.1 points [-2.0, +32.2]"),
+        ((np.nan, np.nan), False, "+15.1 points (no interval)"),
+    ],
+)
+def test_a_difference_is_told_in_points_and_clear_where_its_interval_excludes_zero(bounds, clear, said):
+    found = intervals.Estimate(0.151, *bounds, p=np.nan, rollouts=9, seeds=3, games=3, covers="")
+    turned = intervals.Estimate(-0.151, -bounds[1], -bounds[0], p=np.nan, rollouts=9, seeds=3, games=3, covers="")
+    assert (found.clear, turned.clear, intervals.points(found)) == (clear, clear, said)
 
 
 def test_holm_steps_down_and_never_falls():

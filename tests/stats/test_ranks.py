@@ -62,8 +62,9 @@ def test_ranks_do_not_depend_on_the_scale_of_another_cell(other):
     assert found.tolist() == [0.5, 3, 2, 0.5, 0, 1]
 
 
-def test_a_cell_of_rounding_alone_is_constant_beside_cells_that_are_not():
-    x = np.array([1e-17, -2e-17, 0.0, 0.5, 1.0, 0.0])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_cell_of_rounding_alone_is_constant_beside_cells_that_are_not(unit):
+    x = unit * np.array([1e-17, -2e-17, 0.0, 0.5, 1.0, 0.0])
     assert ranks(x, np.array([0, 0, 0, 1, 1, 1])).tolist() == [1, 1, 1, 1, 2, 0]
 
 
@@ -97,6 +98,15 @@ def test_spearmans_correlation_of_known_orders(y, rho, p):
     found = spearman(np.arange(6.0), np.array(y, dtype=float))
     assert (found[0], found[3]) == pytest.approx((rho, p), nan_ok=True)
     assert np.isnan(spearman(np.arange(4.0), np.arange(4.0))[1])
+
+
+def test_spearmans_interval_is_bonett_and_wrights_and_up_to_seven_points_p_is_of_all_orders():
+    # One pair of neighbours is swapped: rho = 1 - 6 x 2 / (7 x 48). As far from 0: no swap, one of six, and reversed.
+    rho, low, high, p = spearman(np.arange(7.0), np.array([0.0, 1, 2, 3, 4, 6, 5]))
+    assert rho == pytest.approx(1 - 12 / 336)
+    half = 1.959964 * np.sqrt((1 + rho**2 / 2) / 4)
+    assert (low, high) == pytest.approx((np.tanh(np.arctanh(rho) - half), np.tanh(np.arctanh(rho) + half)))
+    assert p == pytest.approx(2 * 7 / 5040)
 
 
 def test_a_permutation_p_of_random_orders_is_never_zero():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch.nn import functional
@@ -58,10 +59,14 @@ def test_the_slope_at_a_score_is_the_derivative_of_the_loss():
     assert found.accuracy == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize(("tokens_per_pass", "total"), [(300, "sum"), (16384, "mean")])
-def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, tokens_per_pass, total):
+@pytest.mark.parametrize(
+    ("tokens_per_pass", "total", "temperature"), [(300, "sum", 1.0), (16384, "mean", 1.0), (16384, "sum", 0.5)]
+)
+def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, tokens_per_pass, total, temperature):
     """The loss as one graph: each rollout's score from passes over its turns' own contexts."""
     turns = turns.filter(np.isin(turns.column("group_id").to_pylist(), mixed_groups(turns)[:1]))
+    at = turns.column_names.index("temperature")
+    turns = turns.set_column(at, "temperature", pa.array(np.full(turns.num_rows, temperature)))
     _, (_, metrics) = trained(world, turns, beta=0.5, tokens_per_pass=tokens_per_pass, score=total)
     model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
     scores: dict[str, list[torch.Tensor]] = {}
@@ -69,7 +74,7 @@ def test_its_gradient_is_that_of_the_loss_over_all_pairs_at_once(world, turns, t
     for row in turns.to_pylist():
         context = ([] if row["context_reset"] else context) + row["prompt_ids"] + row["response_ids"]
         ids = torch.tensor([context])
-        each = torch.log_softmax(model(ids).logits[0], -1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
+        each = torch.log_softmax(model(ids).logits[0] / temperature, -1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
         ratio = each[-len(row["response_ids"]) :].sum() - sum(row["response_logprobs"])
         scores.setdefault(row["rollout_id"], []).append(0.5 * ratio)
         won[row["rollout_id"]] = row["success"]
@@ -98,6 +103,18 @@ def test_more_steps_lower_the_loss_and_order_more_pairs(world, turns):
     assert often["loss"] < once["loss"]
     assert often["accuracy"] > 0.7
     assert moments
+
+
+def test_the_next_round_goes_on_with_the_moments_of_the_one_before(world, turns):
+    """Two rounds of a step each, on the same rollouts, are one round of two steps."""
+    twice, _ = trained(world, turns, steps=2)
+    model = models.load_model(world.path("sft_policy"), dtype="float32")
+    moments: dict[str, torch.Tensor] = {}
+    for _ in range(2):
+        settings = {"beta": 0.05, "lr": 1e-3, "steps": 1, "tokens_per_pass": 4096}
+        moments, _ = implicit.train(Masters(model, "float32"), turns, moments=moments, **settings)
+    for one, two in zip(model.parameters(), twice.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
 
 
 def test_without_a_pair_the_model_stays_as_it_is(world, turns):
@@ -168,6 +185,17 @@ def test_the_models_learning_rate_follows_the_policys_warm_up_and_decay():
     assert shares == pytest.approx([2.5 / 8, 6.5 / 8 * 0.8, 0.6, 0.2, 0.2])
     constant = tiny.experiment(define={"mine": {"base": "istar", "model": {"schedule": "constant"}}})
     assert implicit_model.config(Plan(constant), replace(SECOND, method="mine")).share == 1.0
+
+
+def test_the_model_is_trained_at_its_share_of_the_learning_rate(world, tmp_path, monkeypatch):
+    """Eight steps of a warm-up of 16: on average 4.5 / 16 of twice the policy's."""
+    given = {}
+    monkeypatch.setattr(implicit, "train", lambda *_, **more: given.update(more) or ({}, {}))
+    update = {"lr": 1e-3, "warmup_steps": 16, "minibatch": 2}
+    job = world.job("implicit_model", replace(world.turns, method="istar"), tmp_path, {"update": update})
+    job.input["turns"] = str(world.path("turns"))
+    load("implicit_model").run(job)
+    assert given["lr"] == pytest.approx(2e-3 * 4.5 / 16)
 
 
 def test_beta_is_the_methods_and_the_learning_rate_twice_the_policys_unless_it_is_given():

@@ -81,3 +81,4 @@ def test_the_kl_coefficient_moves_towards_its_target_by_at_most_two_percent():
     assert adapted_coefficient(0.1, 10.0, 0.04) == pytest.approx(0.102)
     assert adapted_coefficient(0.1, 0.0, 0.04) == pytest.approx(0.098)
     assert adapted_coefficient(0.1, 0.04, 0.04) == pytest.approx(0.1)
+    assert adapted_coefficient(0.1, 0.044, 0.04) == pytest.approx(0.101), "in between in proportion to the error"

@@ -184,7 +184,7 @@ def test_whole_weights_in_bfloat16_give_the_same_bytes_from_one_process_and_from
 
 
 def test_weights_trained_more_coarsely_than_they_are_computed_with_are_refused():
-    with pytest.raises(UserError, match="train_dtype is bfloat16, but dtype float32"):
+    with pytest.raises(UserError, match="must not be less precise than dtype, but it is bfloat16 and dtype float32"):
         tiny.experiment(policy={"train_dtype": "bfloat16"})
 
 
@@ -213,6 +213,7 @@ def test_the_adapter_of_a_policy_that_is_only_read_computes_what_it_computes_in_
     encoder = tokenizer.load(hub_model)
     ids = encoder.encode("<|task|> put a mug in shelf.<|act|> go to shelf 1 take mug 1 look around")
     policy = OpenPolicy(folder, dtype="bfloat16")
+    assert {parameter.dtype for parameter in policy.model().parameters()} == {torch.bfloat16}
     read, trains = (
         logprobs_of(model.eval(), ids, len(ids) - 1) for model in (policy.model(), policy.masters("float32").model)
     )
@@ -366,6 +367,32 @@ def doubted(world, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def cool(world, tmp_path_factory):
+    """The world's turns as if they had been sampled at temperature 0.5, and the mean entropy of their tokens then."""
+    table = tables.read(world.path("turns"), "turns")
+    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
+    rollouts: dict[str, list[dict]] = {}
+    for row in table.select(["rollout_id", "prompt_ids", "response_ids"]).to_pylist():
+        rollouts.setdefault(row["rollout_id"], []).append(row)
+    logprobs, entropies = [], []
+    for turns in rollouts.values():
+        ids = torch.tensor([token for row in turns for token in row["prompt_ids"] + row["response_ids"]])
+        with torch.no_grad():
+            exact = (model(ids[None]).logits[0, :-1] / 0.5).log_softmax(-1)
+        said, entropy, end = exact.gather(1, ids[1:, None])[:, 0], -(exact.exp() * exact).sum(-1), -1
+        for row in turns:
+            end += len(row["prompt_ids"]) + len(row["response_ids"])
+            logprobs.append(said[end - len(row["response_ids"]) : end].tolist())
+            entropies += entropy[end - len(row["response_ids"]) : end].tolist()
+    for name, values in {"response_logprobs": logprobs, "temperature": [0.5] * len(logprobs)}.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    path = tmp_path_factory.mktemp("cool") / "turns.parquet"
+    tables.write(table, path, "turns", provenance.record("test"))
+    return path, np.mean(entropies)
+
+
 def first_step(world, credits, folder, turns, **update):
     """The log row of the only step of an update, and the job's metrics."""
     changes = {"update": {"minibatch": 16, "epochs": 1, "lr": RATE, "optimizer": "adamw", **update}}
@@ -399,6 +426,20 @@ def test_recomputed_log_probabilities_start_a_round_at_ratio_one_whatever_the_en
     assert mended["ratio_max"] == pytest.approx(1.0, abs=1e-5)
     assert mended["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
     assert (wrong["clip_fraction"], mended["clip_fraction"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("old", ["sampled", "recomputed"])
+def test_policy_denominator_and_reference_are_all_at_the_temperature_of_the_sampling(
+    world, credits, cool, tmp_path, old
+):
+    turns, entropy = cool
+    row, metrics = first_step(
+        world, credits, tmp_path, turns, old_logprobs=old, kl="k3", kl_coefficient=0.1, skip_dead_groups=False
+    )
+    assert row["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["first_log_ratio_max"] < 1e-4
+    assert row["kl"] == pytest.approx(0.0, abs=1e-8)
+    assert row["entropy"] == pytest.approx(entropy, rel=1e-4)
 
 
 @pytest.mark.parametrize(("cap", "weight"), [(1.2, 1.2), (2.0, 1.5)])

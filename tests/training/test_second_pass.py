@@ -120,6 +120,9 @@ def test_a_policy_that_has_not_moved_differs_from_the_sft_policy_by_exactly_noth
     ran = world.run("logprobs", at, tmp_path, turns=world.path("turns"), policy=sft, sampler=sft)
     table = tables.read(ran.output["logprobs"], "logprobs")
     assert ran.metrics["log_ratio_rms"] == 0
+    rows = tables.read(world.path("turns"), "turns").to_pylist()
+    tokens = sum(len(row["prompt_ids"]) + len(row["response_ids"]) for row in rows)
+    assert ran.metrics["tokens"] == 2 * tokens, "by each of the two policies"
     recorded_N = sums_of(tables.read(world.path("turns"), "turns").column("response_logprobs"))
     assert table.column("sampled").to_numpy() == pytest.approx(recorded_N, abs=2e-4)
 

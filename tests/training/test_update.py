@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,17 +18,20 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
+from turncredit.config import UpdateConfig
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.pipeline.job import JobKeys
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
+from turncredit.training import update as update_module
 from turncredit.training.losses import clipped
-from turncredit.training.sequences import cut, rollout_numbers
-from turncredit.training.update import Objective, training_set
+from turncredit.training.sequences import TokenSequence, cut, rollout_numbers
+from turncredit.training.team import Team
+from turncredit.training.update import Objective, minibatch_step, training_set
 
 
 def run(
@@ -126,8 +130,8 @@ def test_shards_give_the_same_bytes_from_one_process_and_from_two(world, credits
         run(world, credits, tmp_path / str(processes), settings=settings, processes=processes) for processes in (1, 2)
     )
     assert alone.bytes() == shared.bytes()
-    whole = run(world, credits, tmp_path / "whole", settings={**settings, "shards": 1}).weights
-    parts = alone.weights
+    one = run(world, credits, tmp_path / "whole", settings={**settings, "shards": 1})
+    whole, parts = one.weights, alone.weights
     assert all(torch.allclose(whole[name], parts[name], atol=1e-4) for name in whole)
 
 
@@ -158,6 +162,48 @@ def test_learning_rate_warms_up_over_rounds(world, credits, tmp_path):
     two = run(world, credits, tmp_path, settings=settings, policy=one.policy, round=2)
     rates = [rate for made in (one, two) for rate in tables.read(made.updates, "updates").column("lr").to_pylist()]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3])
+
+
+def test_steps_are_taken_at_the_rate_that_warm_up_and_decay_leave(world, credits, tmp_path):
+    """Half by the warm-up's first step, half by the decay of round 2."""
+    slowed = {"lr": 4e-3, "warmup_steps": 2, "final_lr": 0.5, "decay_rounds": 2}
+    one, other = (
+        run(world, credits, tmp_path / name, settings={"minibatch": 16, **settings}, round=2)
+        for name, settings in (("slowed", slowed), ("plain", {"lr": 1e-3}))
+    )
+    assert same(one.weights, other.weights)
+    assert tables.read(one.updates, "updates").column("lr").to_pylist() == pytest.approx([1e-3])
+
+
+def test_every_round_of_every_seed_has_minibatches_and_dropout_of_its_own(world, credits, monkeypatch):
+    """Each epoch takes every rollout once, in an order of its own; and the same seed and round the same again."""
+    taken: list[tuple[tuple[int, ...], int]] = []
+    row = {"loss": 0.0, "ratio_max": None, "log_ratio": None, "tokens": 1, "sequences": 4, "zero_sequences": 0}
+
+    def noted(*given):
+        batch, dropout = given[-2:]
+        taken.append((tuple(sequence.rollout for sequence in batch), dropout))
+        return row
+
+    monkeypatch.setattr(update_module, "minibatch_step", noted)
+    settings = tiny.experiment(update={"epochs": 2, "skip_dead_groups": False}).update
+    data = training_data(world, credits, skip_dead_groups=False)
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32")
+
+    def steps(seed, round, **more):
+        taken.clear()
+        given = {"reference": policy, "rate": 1.0, "team": Team(), **more}
+        update_module.update(policy, settings, data, seed=seed, round=round, **given)
+        return list(taken)
+
+    rounds = [steps(*at) for at in ((0, 1), (0, 2), (1, 1))]
+    orders = [sum((batch for batch, _ in steps[first : first + 4]), ()) for steps in rounds for first in (0, 4)]
+    assert [sorted(order) for order in orders] == [list(range(16))] * 6
+    assert len(set(orders)) == 6
+    assert len({dropout for steps in rounds for _, dropout in steps}) == 3 * 8
+    assert steps(0, 1) == rounds[0]
+    kept = SimpleNamespace(restore=lambda *_: [row] * 3, stop_if_due=lambda *_: None)
+    assert steps(0, 1, unfinished=kept) == rounds[0][3:], "an update that goes on takes the steps that are left"
 
 
 def test_a_kl_penalty_holds_the_policy_near_its_reference(world, credits, tmp_path):
@@ -196,8 +242,13 @@ def test_an_entropy_bonus_keeps_the_policy_less_certain(world, credits, tmp_path
 def test_the_kl_coefficient_adapts_and_is_carried_along(world, credits, tmp_path):
     settings = {"kl": "k3", "kl_coefficient": 0.1, "kl_target": 1e-9}
     one = run(world, credits, tmp_path, settings=settings)
-    two = run(world, credits, tmp_path, settings=settings, policy=one.policy, round=2)
+    two = run(world, credits, tmp_path / "two", settings=settings, policy=one.policy, round=2)
     assert two.metrics["kl_coefficient"] == pytest.approx(0.102)
+    logs = [tables.read(made.updates, "updates").to_pandas() for made in (one, two)]
+    assert logs[0].kl[0] == pytest.approx(0.0, abs=1e-8)
+    assert logs[1].kl[0] > 1e-4, "the reference is the SFT policy in every round, not the one that sampled"
+    assert logs[0].tokens.tolist() != logs[1].tokens.tolist(), "minibatches of another round"
+    assert one.metrics["largest_log_ratio"] == logs[0].log_ratio.max() > logs[0].log_ratio.min()
 
 
 def test_minibatches_without_a_learned_token_do_not_lower_the_kl(world, credits, tmp_path):
@@ -293,6 +344,10 @@ def test_the_distance_from_the_sampling_is_that_of_the_first_step_that_computed_
         idle_at_first += computed.step > log.step.min()
         for name in ("ratio_max", "log_ratio", "log_ratio_max"):
             assert made.metrics[f"first_{name}"] == pytest.approx(computed[name])
+        for name in ("loss", "grad_norm", "clip_fraction", "entropy"):
+            assert made.metrics[name] == pytest.approx(log[name].mean()), f"{name}: a mean over the steps that have it"
+        assert made.metrics["tokens"] == log.tokens.sum()
+        assert made.metrics["turns_with_advantage"] == np.count_nonzero(tables.read(path)["advantage"].to_numpy())
     assert idle_at_first
 
 
@@ -355,10 +410,29 @@ def test_an_engine_is_not_doubted_for_the_dropout_of_training(world, credits, tm
     sft, start = world.path("sft_policy"), tmp_path / "start"
     settings = LoraConfig(rank=4, alpha=8, dropout=dropout)
     model = models.add_lora(models.load_model(sft, dtype="float32"), settings, 0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
     models.save_model(model, start, base=sft, final=start)
-    made = run(world, credits, tmp_path, settings={"minibatch": 16}, policy=start)
+    made = run(world, credits, tmp_path, settings={"minibatch": 16, "old_logprobs": "recomputed"}, policy=start)
     assert ("first_log_ratio" in made.metrics) == (dropout == 0)
-    assert made.metrics["largest_log_ratio"] >= 0
+    (ratio,) = tables.read(made.updates, "updates").column("ratio_max").to_pylist()
+    assert (ratio > 1.01) == (dropout > 0), "training drops, and what it is compared with does not"
+
+
+def test_a_model_that_has_trained_in_this_process_is_read_without_dropout(world, credits):
+    """As the next round's denominator, or as a reference."""
+    from turncredit.config import LoraConfig
+
+    settings = LoraConfig(rank=4, alpha=8, dropout=0.5)
+    model = models.add_lora(models.load_model(world.path("sft_policy"), dtype="float32"), settings, 0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    sequences = training_data(world, credits, skip_dead_groups=False).sequences[:2]
+    update = tiny.experiment().update
+    one, two = (update_module._logprobs_of(model.train(), sequences, update, 1.0, Team()) for _ in range(2))
+    assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
@@ -407,6 +481,62 @@ def test_the_loss_has_the_gradient_of_the_surrogate():
     logprobs = torch.tensor([-0.5, -1.5], dtype=torch.double, requires_grad=True)
     sampled, advantage = torch.tensor([-0.6, -1.4]).double(), torch.tensor([1.0, -2.0]).double()
     assert torch.autograd.gradcheck(lambda x: clipped(x, sampled, advantage, low=0.2, high=0.28)[0].sum(), (logprobs,))
+
+
+@pytest.mark.parametrize(("tokens_per_pass", "shards"), [(1000, 1), (12, 2)])
+def test_a_step_has_the_gradient_and_the_log_row_that_a_few_lines_give(tokens_per_pass, shards):
+    """Every term of the objective at once, at a temperature, in one pass and in several passes of two shards."""
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=30, num_hidden_layers=1, initializer_range=0.3, **small)).train()
+    turns = [[-1, 0, 0, 0, -1, 1], [-1, -1, 2, -1, -1, 3, 3, 3, 3], [-1, 4, 4]]
+    advantages, temperature, cap = torch.tensor([1.0, -2.0, 0.5, -1.0, 1.5]), 0.5, 1.1
+    settings = UpdateConfig(
+        loss_aggregation="seq-mean-token-mean", clip_low=0.1, clip_high=0.3, kl="k3", kl_coefficient=0.5,
+        entropy_coefficient=0.2, old_logprobs="recomputed", importance_cap=cap, max_grad_norm=7.0,
+        tokens_per_pass=tokens_per_pass, shards=shards,
+    )  # fmt: skip
+    sequences, old, reference = [], {}, {}
+    losses, rows = [], []
+    for number, turn in enumerate(turns):
+        ids, learned = torch.randint(0, 30, (len(turn),)), torch.tensor(turn[1:]) >= 0
+        exact = (model(ids[None]).logits[0, :-1] / temperature).log_softmax(-1)
+        logprobs = exact.gather(-1, ids[1:, None])[learned, 0]
+        noise = [logprobs.detach() + size * torch.randn(len(logprobs)) for size in (0.3, 0.3, 0.3)]
+        by_engine = torch.zeros(len(turn)).masked_scatter(torch.tensor(turn) >= 0, noise[0])
+        sequence = TokenSequence(number, ids.numpy(), np.array(turn), by_engine.numpy())
+        sequences.append(sequence)
+        old[id(sequence)], reference[id(sequence)] = noise[1:]
+
+        ratio, advantage = (logprobs - noise[1]).exp(), advantages[torch.tensor(turn[1:])[learned]]
+        gain = torch.minimum(ratio * advantage, ratio.clamp(0.9, 1.3) * advantage)
+        apart = noise[2] - logprobs
+        kl, entropy = apart.exp() - 1 - apart, -(exact.exp() * exact).sum(-1)[learned]
+        loss = -gain * (noise[1] - noise[0]).exp().clamp(max=cap) + 0.5 * kl - 0.2 * entropy
+        losses.append(loss.mean())
+        outside = ((ratio < 0.9) | (ratio > 1.3)).float()
+        rows.append(torch.stack([outside, ratio, (logprobs - noise[0]).abs(), entropy, kl], dim=1).detach())
+    torch.stack(losses).mean().backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    found = {}
+
+    class Looks:
+        def step(self, max_grad_norm):
+            found.update({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+            return max_grad_norm
+
+    objective, team = Objective(settings, advantages, 0.5, temperature, reference, old), Team()
+    with team.sharing(list(model.parameters()), shards):
+        row = minibatch_step(model, Looks(), team, objective, sequences, 0)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda said, n=name: f"{n}: {said}")
+    tokens = torch.cat(rows)
+    means = dict(zip(("clip_fraction", "_", "log_ratio", "entropy", "kl"), tokens.mean(0).tolist(), strict=True))
+    assert 0 < (tokens[:, 1] < 0.9).sum() < tokens[:, 0].sum() < len(tokens), "beyond both bounds, and within"
+    largest = {"ratio_max": tokens[:, 1].max().item(), "log_ratio_max": tokens[:, 2].max().item()}
+    counts = {"tokens": 11, "sequences": 3, "zero_sequences": 0, "grad_norm": 7.0}
+    del means["_"]
+    assert row == pytest.approx({"loss": torch.stack(losses).mean().item(), **means, **largest, **counts}, rel=1e-4)
 
 
 def test_activations_are_recomputed_with_the_transformers_of_vllm_too(world, monkeypatch):

@@ -18,7 +18,7 @@ from tests.viewer import world
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.views.pages.build import slug
-from turncredit.views.viewer import trail
+from turncredit.views.viewer import round_views, trail
 from turncredit.views.viewer.export import Exported, export
 from turncredit.views.viewer.given import Given
 from turncredit.views.viewer.sources import Absent
@@ -190,6 +190,15 @@ def test_a_table_of_ones_own_is_exported_without_an_experiment(reported, tmp_pat
     assert dead_links(tmp_path / "out") == []
     assert "gigpo and scpo on the rollouts" in "".join(path.read_text() for path in (tmp_path / "out").glob("*.html"))
     assert made.left_out == {}
+
+
+def test_a_page_of_an_export_may_take_longer_than_one_that_somebody_waits_for(reported, tmp_path, monkeypatch):
+    seconds, timer = set(), round_views.threading.Timer
+    monkeypatch.setattr(round_views.threading, "Timer", lambda after, act: seconds.add(after) or timer(after, act))
+    written(reported.tables.turns, tmp_path / "out")
+    assert seconds == {600}
+    Viewer(Given([reported.tables.turns])).first()
+    assert seconds == {600, 10}
 
 
 def test_the_learning_curves_of_an_export_are_complete(tmp_path, monkeypatch):

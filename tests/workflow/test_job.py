@@ -12,6 +12,7 @@ import torch
 from tests import tiny
 from turncredit.config.stages import stages
 from turncredit.data.provenance import file_hash
+from turncredit.errors import OutsideFault
 from turncredit.pipeline import failures, job_script
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.job import JobKeys
@@ -134,6 +135,17 @@ def test_the_experiments_folder_is_found_below_any_storage(prefix, experiment):
         output = {**plan.outputs(stage, at), "metrics": plan.metrics(stage, at)}
         described = job_script.Description(stage, stage, {}, {}, {}, output)
         assert described.experiment_folder == plan.layout.root
+
+
+def test_a_fault_from_outside_is_one_line_with_a_status_of_its_own(monkeypatch, capfd):
+    def work(_job):
+        raise OutsideFault("the server is gone")
+
+    monkeypatch.setitem(stages(), "config", replace(stages()["config"], run=work))
+    with pytest.raises(SystemExit, match=f"^{failures.OUTSIDE_FAULT}$"):
+        job_script.run("config", snakemake())
+    assert set(capfd.readouterr().err.splitlines()) == {"config: the server is gone"}  # on the terminal and in the log
+    assert [one.status for one in failures.failures_in("results/tiny")] == [failures.OUTSIDE_FAULT]
 
 
 def test_a_gpu_whose_memory_is_full_is_one_line_that_says_what_to_lower(capfd):

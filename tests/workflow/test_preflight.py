@@ -735,7 +735,7 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
         f"#!/bin/sh\ntrap 'echo cancelled > cancelled; {when_ended}' INT\nwhile :; do sleep 0.1; done\n"
     )
     stand_in.chmod(0o755)
-    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    monkeypatch.setattr(doctor, "SNAKEMAKE", (str(stand_in),))
     monkeypatch.setattr(doctor, "CANCELS_WITHIN", 1.0)
     assert doctor.try_jobs(tiny.experiment(), "slurm", None, 0.05)
     assert f"FAIL  not every job has ended after 0.05 minutes (--minutes); {said}" in capsys.readouterr().out
@@ -752,7 +752,7 @@ def test_the_doctor_makes_environments_before_its_clock_starts(tmp_path, monkeyp
         f"sleep 1.2; echo CreateCondaEnvironmentException >&2; exit {status};; *) touch ran;; esac\n"
     )
     stand_in.chmod(0o755)
-    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    monkeypatch.setattr(doctor, "SNAKEMAKE", (str(stand_in),))
     assert doctor.try_jobs(tiny.experiment(), "slurm", "conda", 1 / 60, conda=True) is not runs
     assert (tmp_path / "ran").exists() is runs
     assert ("FAIL  CreateCondaEnvironmentException" in capsys.readouterr().out) is not runs
@@ -765,7 +765,7 @@ def doctor_says(folder: Path, monkeypatch, capsys, script: str) -> str:
     stand_in = folder / "python"
     stand_in.write_text(f"#!/bin/sh\n{script}\n")
     stand_in.chmod(0o755)
-    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    monkeypatch.setattr(doctor, "SNAKEMAKE", (str(stand_in),))
     doctor.try_jobs(tiny.experiment(), None, None, 1)
     return capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 from turncredit.pipeline import failures, preflight, retries, slurm
 
 #: Lists the jobs in the file `jobs`; a job that is being cancelled is listed once more, as the real one does.
@@ -188,6 +188,19 @@ def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, mon
     assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"}, MINE, since=0.0)
     fails(failures.OTHER_ERROR)
     assert not retries.is_users_mistake("update", KEYS, MINE, since=0.0)
+
+
+def test_a_fault_from_outside_is_tried_again_as_often_as_retries_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def more(fault, allowed):
+        fails(failures.status_of(fault))
+        job = SimpleNamespace(rule=SimpleNamespace(name="update", restart_times=allowed), wildcards=KEYS)
+        return retries.attempts_more(job, MINE, preemptions=0, since=0.0)
+
+    assert [more(OutsideFault("the server is gone"), allowed) for allowed in (0, 3)] == [0, 3]
+    assert factor(2, on_slurm=False) == 1, "with the memory that it had"
+    assert more(UserError("no such key"), 3) == 0
 
 
 def test_the_failures_of_another_experiment_in_the_same_folder_are_its_own(tmp_path, monkeypatch):

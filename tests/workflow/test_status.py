@@ -166,6 +166,25 @@ def fails(rule, log=None, **wildcards):
         raise failures.JobFailed(2, "update flat_grpo seed0 round02: no memory", log)
 
 
+def test_a_job_that_was_killed_is_named_among_the_failed_ones(plan):
+    began, update = time.time(), {"method": "flat_grpo", "seed": "0", "round": "02"}
+    fails("sft")
+    failed = [
+        SimpleNamespace(rule=SimpleNamespace(name=rule), wildcards=keys, log=[f"{rule}.log"], is_group=lambda: False)
+        for rule, keys in (("update", update), ("sft", {}))
+    ]
+    said = failures.failure_of("sft", {}, "results/tiny")
+    failures.record_killed(failed, "results/tiny", since=began)
+    assert failures.failure_of("sft", {}, "results/tiny") == said
+    lines = status.lines_of(plan)
+    assert lines[0].endswith(", 2 failed")
+    assert f"failed: update flat_grpo seed0 round02: {failures.KILLED}" in lines
+    failures.record_killed(failed[1:], "results/tiny", since=time.time())
+    now = failures.failure_of("sft", {}, "results/tiny")
+    assert now is not None
+    assert now.line == f"sft: {failures.KILLED}"
+
+
 def test_preempted_jobs_are_shown_and_have_not_failed(plan, tmp_path, monkeypatch):
     cluster(tmp_path, monkeypatch)
     listed = "17|PREEMPTED|None|run-a|rule_update_wildcards_flat_grpo_0_02"

@@ -279,8 +279,8 @@ def load(name: str) -> AgentSpec:
 def agent_factory(spec: AgentSpec, encoder: Encoder, settings: Mapping[str, Any], words: Words) -> Callable[[], Agent]:
     """A function that makes a fresh agent for each rollout; `settings` as configured, `words` the environment's.
 
-    What an agent is shown, and what it parses, never has a special token of the tokenizer: a space breaks it, so that
-    neither an environment nor a response can imitate the end of a turn. Tables keep the texts as they were.
+    Special tokens in observations and responses are broken with a space, so text cannot fake an end of turn.
+    Tables keep the texts as they were.
     """
     make = spec.make(encoder, spec.Settings.model_validate(settings), words)
     special = sorted(filter(None, encoder.special_tokens), key=len, reverse=True)

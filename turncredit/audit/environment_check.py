@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from turncredit.audit.environment_trial import ODD_ACTIONS, NotTried, Rollout, Tried, Turn
+from turncredit.data.counts import number_of
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.rollouts.held_out import shared_games
@@ -118,7 +119,7 @@ def _ends(tried: Tried) -> str:
         cut = cut - _ends_late(tried, tried.games.rows[0])
     if cut:
         raise NotTried(f"{cut} of {tried.tasks} rollouts were cut after {tried.turns} turns; raise --turns")
-    return f"{tried.tasks} rollouts"
+    return number_of(tried.tasks, "rollout")
 
 
 def _ends_late(tried: Tried, row: Mapping[str, Any]) -> bool:

@@ -45,7 +45,8 @@ def pooled_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
     Every resample uses the ranks of the whole table.
     """
     one_N = np.zeros(len(scored), dtype=np.int64)
-    u_N, v_N = (ranks(y_N, one_N) / len(scored) - 0.5 for y_N in (x_N, scored.truth_N))
+    middle = (len(scored) - 1) / 2  # so that the ranks of a constant are exactly 0
+    u_N, v_N = ((ranks(y_N, one_N) - middle) / len(scored) for y_N in (x_N, scored.truth_N))
     sums = sums_by(scored.group_N, scored.groups, np.ones(len(scored)), u_N, v_N, u_N * v_N, u_N**2, v_N**2)
 
     def pearson(sums: np.ndarray) -> np.ndarray:
@@ -91,9 +92,7 @@ def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.n
     positive_N = positive_N & inside_N
     columns = np.ones(len(scored)), positive_N, positive_N * scored.ranks(x_N)
     n_R, p_R, rank_R = sums_by(scored.rollout_N, scored.rollouts, *columns).T
-    inside_R = np.zeros(scored.rollouts, dtype=bool)
-    inside_R[scored.rollout_N] = inside_N
-    pairs_R = p_R * (n_R - p_R) * inside_R
+    pairs_R = p_R * (n_R - p_R)
     above_R = rank_R - p_R * (p_R - 1) / 2
     won_R = np.where(pairs_R > 0, above_R if sign > 0 else pairs_R - above_R, 0)
     sums = sums_by(group_of_rollout(scored), scored.groups, won_R, pairs_R)

@@ -11,10 +11,10 @@ follows. Where a method only asks which observations are equal (GiGPO, HGPO), no
 tokens are, special ones left out. Texts would also be equal if only the white space at their ends differs.
 
 Conventions are TRL's (`preset="trl"`: eps 1e-4); with `credit="flat_grpo"` loss and gradients are GRPOTrainer's own.
-What TRL's `scale_rewards` and `multi_objective_aggregation` say, a method does not read: its own parameters say how
-advantages are scaled, and other values than the default ones are refused (`scale_rewards="none"` goes with `norm`
-"mean"). Tested with trl 1.16.0. Departures: completions without any reward are left out of the groups' statistics, as
-in TRL.
+TRL's `scale_rewards` and `multi_objective_aggregation` have no effect here: the method's own parameters say how
+advantages are scaled. Other values than the defaults are refused, but `scale_rewards="none"` goes with `norm` "mean".
+Completions without any reward are left out of the groups' statistics, as in TRL. Tested with trl 1.16.0. The trainer
+overrides private methods of TRL's, so a version in which they are gone or return something else is refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from hashlib import blake2b
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ from turncredit.errors import UserError
 TEXTS = ("observation", "action", "next_observation")
 #: what asks of `observation` only which ones are equal, unless `anchors` is "similar"
 COMPARE = (gigpo, hgpo)
+#: private methods of GRPOTrainer that are overridden, and the version that they are known from
+OVERRIDDEN, TESTED = ("_generate", "_calculate_rewards", "_generate_and_score_completions"), "1.16.0"
 
 
 class CreditGRPOTrainer(GRPOTrainer):
@@ -48,13 +51,16 @@ class CreditGRPOTrainer(GRPOTrainer):
     credit          the method's name, or FILE.py:NAME
     credit_params   its parameters, those of TRL's conventions included
 
-    Raises UserError for a method that needs labels, values or other side tables: a trainer has none; and for settings
-    of advantages in `args` that the method does not read.
+    Raises UserError for a method that needs labels, values or other side tables: a trainer has none; for settings of
+    advantages in `args` that the method does not read; and for a version of TRL with other private methods.
     """
 
     def __init__(
         self, *args: Any, credit: str = "gigpo", credit_params: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
+        for name in OVERRIDDEN:
+            if not hasattr(GRPOTrainer, name):
+                raise _other_trl(f"GRPOTrainer has no {name}")
         self.credit_method = method_of(credit, credit_params or {}, "trl", "CreditGRPOTrainer")
         given = inspect.signature(GRPOTrainer).bind_partial(*args, **kwargs).arguments
         _check_settings(given.get("args"), credit, credit_params or {})
@@ -62,7 +68,7 @@ class CreditGRPOTrainer(GRPOTrainer):
 
     def _generate(self, prompts: Any) -> Any:
         generated = super()._generate(prompts)
-        self._masks = generated[2]  # the policy's tokens, before `mask_truncated_completions`; None: all are
+        self._masks = _masks_of(generated)
         return generated
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
@@ -75,6 +81,8 @@ class CreditGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
+        if (self._masks is None) == ("tool_mask" in output):
+            raise _other_trl("the third value of GRPOTrainer._generate is not the mask that it trains with")
         examples, lengths, reward_A = self._scored  # _A: of all processes
         own = _own_tokens(output, lengths, self._masks)
         first = self.accelerator.process_index * len(examples)
@@ -183,6 +191,33 @@ def _check_settings(args: Any, credit: str, params: Mapping[str, Any]) -> None:
             f"CreditGRPOTrainer: scale_rewards={scale!r} would have no effect on {credit}, which scales by its own "
             "parameters; leave it out, or for 'none' also give credit_params={'norm': 'mean'}"
         )
+
+
+def _other_trl(what: str, instead: str = "") -> UserError:
+    return UserError(
+        f"CreditGRPOTrainer: {what}; {instead}install the version that this is tested with, trl=={TESTED} "
+        f"(here is {version('trl')})"
+    )
+
+
+def _masks_of(generated: Any) -> Any:
+    """The policy's tokens of what `_generate` returns, before `mask_truncated_completions`. None: all are its own.
+
+    Raises UserError unless there is a 0 or 1 for each token of each completion.
+    """
+    try:
+        _, ids, masks, *_ = generated
+        fits = masks is None or all(
+            len(mask) == len(row) and all(own in (0, 1) for own in mask) for mask, row in zip(masks, ids, strict=True)
+        )
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise _other_trl(
+            "the third value of GRPOTrainer._generate has no 0 or 1 for each token of each completion",
+            "check the rollout_func's env_mask, or ",
+        )
+    return masks
 
 
 def _own_tokens(output: Mapping[str, Any], lengths: list[int], masks: Any = None) -> Spans:

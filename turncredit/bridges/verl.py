@@ -4,8 +4,8 @@
 
 verl loads it by the entry point group `verl.plugins`. It gives an estimator the rewards, the mask and the uid of each
 sequence: a sequence is a rollout, the runs of the mask are its turns, and a turn's reward is that of its tokens. That
-is enough for methods that read rewards alone. Others need what a trainer knows and does not hand over, the texts or
-which sequences belong to one rollout; a trainer of one's own says it around the call:
+is enough for methods that read rewards alone. Other methods need data that verl does not pass: the texts, or which
+sequences belong to one rollout. Provide it with `rows(...)`, in a trainer of your own:
 
     known = data.non_tensor_batch                # sequences are turns, as in verl-agent
     ids = {"rollout_id": known["traj_uid"], "turn": known["turn"]}
@@ -132,7 +132,7 @@ def advantages(
 
 
 def _settings(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """`algorithm.turncredit` as dicts and lists. Raises UserError for what is no such settings."""
+    """`algorithm.turncredit` as dicts and lists. Raises UserError for anything else."""
     given = algorithm.get("turncredit")
     settings = OmegaConf.to_container(given, resolve=True) if OmegaConf.is_config(given) else given or {}
     if not isinstance(settings, Mapping):

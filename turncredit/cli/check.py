@@ -11,6 +11,7 @@ from turncredit.audit import collapse
 from turncredit.audit.checked_round import CheckSettings, RoundFiles
 from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.data import tables
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError, require
 from turncredit.pipeline import integrity, locks
 from turncredit.pipeline.expected_artifacts import plans_of
@@ -109,7 +110,8 @@ def say_what_to_do(plan: Plan, comparison: integrity.Compared, *, repair: bool) 
     """Print how to repair what was found, or with `repair` remove what must be made again."""
     root = plan.layout.root
     if comparison.waiting:
-        print(f"{root.name}: {comparison.waiting} jobs of the configuration have not run yet")
+        have = "has" if comparison.waiting == 1 else "have"
+        print(f"{root.name}: {number_of(comparison.waiting, 'job')} of the configuration {have} not run yet")
     if comparison.unplanned:
         first = comparison.unplanned[0].path.relative_to(root)
         several = f" and {len(comparison.unplanned) - 1} more" if len(comparison.unplanned) > 1 else ""

@@ -20,6 +20,7 @@ from turncredit.credit.parts.compose import Method, compute
 from turncredit.credit.parts.conventions import PRESETS
 from turncredit.credit.parts.lookup import SLOTS, builtin, installed, named, resolve, resolve_for_table
 from turncredit.data import provenance, tables
+from turncredit.data.counts import number_of
 from turncredit.data.output_paths import output_file
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
@@ -79,7 +80,7 @@ def credit(
         config["code"] = code
     made_by = provenance.record("credit", config=config, inputs={"turns": turns, **side_paths}, seed=seed)
     tables.write(table, out, "credits", made_by)
-    print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
+    print(f"{out}: {number_of(table.num_rows, 'turn')} credited with {chosen.name}")
     if not np.any(table.column("advantage").to_numpy()):
         print(f"warning: every advantage is 0, so an update learns nothing{_why_0(view)}")
 

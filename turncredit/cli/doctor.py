@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +22,11 @@ from turncredit.cli.plan import submitted_jobs
 from turncredit.config import Experiment, merge, stages
 from turncredit.config.experiment import GPU_JOBS, ROUNDS
 from turncredit.config.layout import Layout
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError, require
 from turncredit.pipeline import failures, preflight, run
 from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.machine import SNAKEMAKE
 from turncredit.pipeline.partitions import Asked
 from turncredit.pipeline.plan import Plan
 
@@ -155,7 +156,7 @@ def try_jobs(
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
         small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False), encoding="utf-8")
-        command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
+        command = [*SNAKEMAKE, *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", str(small)]
         root = Path("results") / f"{experiment.experiment}_doctor"  # where Snakemake writes, whatever --results is
@@ -226,7 +227,7 @@ def report_of(root: Path) -> list[str]:
         if measured["wall_s"] >= slowest.get(stage, measured)["wall_s"]:
             slowest[stage] = measured
     lines = [
-        f"ok    {stage:<15} {count[stage]:>2} jobs, the slowest {slowest[stage]['wall_s']:.1f} s, "
+        f"ok    {stage:<15} {number_of(count[stage], 'job'):>7}, the slowest {slowest[stage]['wall_s']:.1f} s, "
         f"{slowest[stage]['peak_mb']:,.0f} MB"
         for stage in slowest
     ]

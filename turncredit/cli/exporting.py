@@ -9,6 +9,7 @@ import typer
 
 from turncredit.bridges import exporters
 from turncredit.data import provenance
+from turncredit.data.counts import number_of
 
 
 def export(
@@ -30,4 +31,4 @@ def export(
     there = {name: path for name, path in inputs.items() if path.is_file()}
     made_by = provenance.record("export", config={"to": to}, inputs=there)
     rollouts, count = exporters.run(turns, to, out, credits or [], made_by)
-    print(f"{out}: {count} turns of {rollouts} rollouts as {to}")
+    print(f"{out}: {number_of(count, 'turn')} of {number_of(rollouts, 'rollout')} as {to}")

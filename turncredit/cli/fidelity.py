@@ -14,6 +14,7 @@ from turncredit.audit import fidelity as module
 from turncredit.audit import scored_turns as reading
 from turncredit.audit.noise_ceiling import TOO_FEW, Ceiling, exceeded
 from turncredit.credit.parts.baselines import BASELINE
+from turncredit.data.counts import number_of
 from turncredit.data.files import write_json
 from turncredit.data.output_paths import output_file
 from turncredit.stats.bootstrap import FEWEST_GROUPS
@@ -56,7 +57,8 @@ def fidelity(
         print(f"{column}: needs {BASELINE}'s credit of these turns; add its table with --credits", file=sys.stderr)
     for method, counts in result.counts.items():
         if missing := counts["turns_without_credit"]:
-            print(f"{method}: {missing} turns with ground truth have no credit and were left out", file=sys.stderr)
+            words = "has no credit and was" if missing == 1 else "have no credit and were"
+            print(f"{method}: {number_of(missing, 'turn')} with ground truth {words} left out", file=sys.stderr)
 
 
 def _print(result: module.Fidelity) -> None:

@@ -13,6 +13,7 @@ from turncredit.bridges.importers import columns
 from turncredit.bridges.importers.actions import expression
 from turncredit.bridges.importers.base import NO_REWARD, Options, Report
 from turncredit.bridges.importers.templates import TEMPLATES
+from turncredit.data.counts import number_of
 from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
 
@@ -116,6 +117,7 @@ def _tell(report: Report, out: Path) -> None:
     print("\n".join(report.lines()))
     if report.lone_groups:
         print(f"note: {_lone(report)} one rollout, and methods compare the rollouts of a group (--map group_id=FIELD)")
-    print(f"{out}: {report.turns} turns of {report.rollouts} rollouts from {', '.join(report.formats)}")
+    turns, rollouts = number_of(report.turns, "turn"), number_of(report.rollouts, "rollout")
+    print(f"{out}: {turns} of {rollouts} from {', '.join(report.formats)}")
     if report.notes.get(NO_REWARD) == report.rollouts:
         print("No method can credit these turns: no rollout has a reward. Import again with --rewards or --map reward=")

@@ -289,7 +289,7 @@ def round_name(who: str, seed: int, round: int) -> str:
 
 
 def named_round(name: str) -> tuple[str, int, int] | None:
-    """Who, seed and round of a `round_name`; None where it is none."""
+    """Policy, seed and round of a `round_name`; None for any other name."""
     keys = keys_in("{policy}/seed{seed}/round{round}", name)
     return None if keys is None else (str(keys["policy"]), int(keys["seed"]), int(keys["round"]))
 

@@ -15,13 +15,12 @@ from turncredit.config.experiment import Experiment
 from turncredit.config.merging import merge
 from turncredit.config.sections import Section
 from turncredit.config.warm_starts import SFT, is_start, start_name
-from turncredit.data.yaml_files import read_entry, read_mapping
+from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
-#: Who pays for jobs outside the runs, beside the methods' names: work shared by all runs; ground truth and comparisons
-#: with it, which no run needs.
+#: Cost categories for jobs that belong to no run: work shared by all runs; ground truth and comparisons with it.
 SHARED, AUDIT = "shared", "audit"
 
 
@@ -58,7 +57,28 @@ def from_mapping(
         path = error.errors()[0]["loc"]
         setting = [name for name, keys in (sources or {}).items() if path and _sets(keys, path)]
         raise UserError(_one_line(error, Experiment, setting[-1] if setting else where)) from None
+    _refuse_scratch_values(experiment, where, sources or {})
     return experiment
+
+
+def _refuse_scratch_values(experiment: Experiment, where: str, sources: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UserError for a pretrained policy that would be trained with the values of config.yaml's small model.
+
+    Its learning rates would destroy a pretrained model, and fall within ten rounds; its responses have ten tokens. They
+    are refused if config.yaml's policy is from scratch and none of the other `sources` sets them.
+    """
+    base, source = sources.get(CONFIG), experiment.policy.source
+    if source == "scratch" or base is None or base.get("policy", {}).get("source", "scratch") != "scratch":
+        return
+    keys = ["agent.max_response_tokens"]
+    keys += ["sft.optimizer", "sft.lr"] if experiment.sft.epochs > 0 else []
+    keys += ["update.lr", "update.final_lr"] if not all(map(is_start, experiment.methods)) else []
+    others = [given for name, given in sources.items() if name != CONFIG]
+    if missing := [key for key in keys if not any(_sets(given, key.split(".")) for given in others)]:
+        raise UserError(
+            f"{where}: policy.source is the pretrained {source}, but {', '.join(missing)} would be those of {CONFIG}, "
+            "which is for a small model from scratch; set them too (as config/qwen2.5-1.5b.yaml does, for example)"
+        )
 
 
 def _without_null_texts(value: Any) -> Any:

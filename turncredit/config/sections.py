@@ -263,8 +263,8 @@ class PolicyConfig(Closed):
     def _trained_no_coarser_than_computed(self) -> PolicyConfig:
         if self.dtype == "float32" and self.train_dtype != "float32":
             raise ValueError(
-                f"train_dtype is {self.train_dtype}, but dtype float32: weights are trained at least as finely as they "
-                "are computed with; set dtype to bfloat16 too, or leave train_dtype out"
+                f"train_dtype must not be less precise than dtype, but it is {self.train_dtype} and dtype float32; set "
+                "dtype to bfloat16 too, or leave train_dtype out"
             )
         return self
 

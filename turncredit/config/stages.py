@@ -88,7 +88,7 @@ class Stage:
 
     policy            what it does with a policy's weights: it samples with them, trains or reads them; None: nothing
     gpu_work          (work) -> what it computes on a GPU: `Played` if it samples, operations if it trains or reads
-    hiddens           whether it holds a round's hidden states
+    hiddens           whether it holds hidden states: a round's, or those of all earlier rounds that a model learns from
     local             whether Snakemake runs it in its own place, also on a cluster
     lags              whether no other job waits for it, so that it may run later
     """

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.compose import Method, NoValues, Part
 from turncredit.credit.parts.conventions import Share
 from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.data.turns import Turns
-from turncredit.errors import UserError
 
 
 def gae_N(turns: Turns, reward_N: np.ndarray, value_N: np.ndarray, gamma: float, lam: float) -> np.ndarray:
@@ -27,10 +26,10 @@ def values_N(turns: Turns, method: str) -> np.ndarray | None:
 
 
 def trained_values_N(turns: Turns, method: str) -> np.ndarray:
-    """As `values_N`, for a method that cannot do without values: UserError if there are none."""
+    """As `values_N`, for a method that cannot do without values: NoValues, a UserError, if there are none."""
     value_N = values_N(turns, method)
     if value_N is None:
-        raise UserError(f"{method} needs values, but every 'value' of the side table 'values' is null")
+        raise NoValues(method)
     return value_N
 
 

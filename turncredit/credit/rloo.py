@@ -45,7 +45,8 @@ def rloo(
         return {"advantage": leave_one_out_R(turns, turns.return_R, singleton)[turns.rollout_N]}
     score_R = turns.return_R + turns.mean_R(score_bonus_N)
     own_N = score_bonus_N - turns.mean_R(score_bonus_N)[turns.rollout_N]  # what sets a turn apart in its rollout
-    own_N[turns.size_G[turns.group_N] == 1] = 0.0
+    if singleton == "zero":
+        own_N[turns.size_G[turns.group_N] == 1] = 0.0
     return {"advantage": leave_one_out_R(turns, score_R, singleton)[turns.rollout_N] + own_N}
 
 

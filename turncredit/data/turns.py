@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turncredit.data.columns import as_table, cast, factorise, factorise_runs, lists_in, to_numpy
+from turncredit.data.counts import number_of
 from turncredit.data.tables import KEYS
 from turncredit.errors import NoSideTable, UserError, nearest
 
@@ -388,7 +389,7 @@ def _whole_turns(table: pa.Table, where: str) -> np.ndarray:
 
 def _require(table: pa.Table, where: str, name: str, method: str, *, nulls: bool = False) -> None:
     if name not in table.column_names:
-        hint = nearest(name, table.column_names) or f"; it has {', '.join(table.column_names)}"
+        hint = nearest(name, table.column_names) or f"; it has {' '.join(', '.join(table.column_names).split())}"
         raise UserError(f"{where}: {method} needs the column '{name}', which the table does not have{hint}")
     if (count := table.column(name).null_count) and not nulls:
         hint = "; turncredit import --rewards FILE gives rewards" if name == "reward" else ""
@@ -511,7 +512,6 @@ class SideTable:
         if not match_N.all() and not self.partial:
             missing = np.flatnonzero(~match_N)
             where = self.turns.row_name(int(missing[0]))
-            raise UserError(
-                f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
-            )
+            without = number_of(len(missing), "turn")
+            raise UserError(f"{self.name}: no row for {where} ({without} without one); make it for these turns")
         return np.append(order, -1)[np.where(match_N, place_N, -1)]

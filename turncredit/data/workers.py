@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
 
 from turncredit.data.process_lifetime import end_with_parent
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 
 T = TypeVar("T")
 
@@ -43,6 +43,8 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
                     receiver.close()
                 elif kind == "mistake":
                     raise UserError(value)
+                elif kind == "outside":
+                    raise OutsideFault(value)
                 else:
                     raise RuntimeError(f"a forked process failed: {value}")
     finally:
@@ -71,7 +73,7 @@ def _run(work: Callable[[int], Iterable[T]], number: int, sender: Connection) ->
             sender.send(("found", value))
         sender.send(("done", None))
     except UserError as error:
-        sender.send(("mistake", str(error)))
+        sender.send(("outside" if isinstance(error, OutsideFault) else "mistake", str(error)))
     except Exception as error:
         traceback.print_exc()
         sender.send(("failed", f"{type(error).__name__}: {error}"))

@@ -1,6 +1,7 @@
 """A guard around third-party environments: any failure in one becomes an error that names it, its task and its turn.
 
-It catches exceptions, calls that take longer than `env.timeout`, and values of the wrong type. All calls are made by
+It catches exceptions, calls that take longer than `env.timeout`, and values of the wrong type. A call that takes too
+long, and an exception that says that a connection or a server failed, is an OutsideFault. All calls are made by
 one thread that runs an asyncio loop: a call that hangs can be abandoned, and the coroutines of several rollouts' steps
 run concurrently. This adds about 50 microseconds to a call; built-in environments are called directly.
 """
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError, is_from_outside
 
 _PATIENCE = 1.0
 """Seconds after its timeout at which a call that never yields to the loop is abandoned."""
@@ -128,10 +129,16 @@ def call(guarded: Guarded, method: str, *arguments: Any) -> Any:
     return _together([_Call(guarded, guarded.env, method, arguments)])[0]
 
 
-def call_each(guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any]) -> list[Any]:
-    """`call` for several rollouts at once, each with its own arguments; coroutines run concurrently."""
+def call_each(
+    guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any], keep_faults: bool = False
+) -> list[Any]:
+    """`call` for several rollouts at once, each with its own arguments; coroutines run concurrently.
+
+    With `keep_faults`, an OutsideFault of one is in the place of its result.
+    """
     rows = zip(*arguments, strict=True) if arguments else ((),) * len(guarded)
-    return _together([_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)])
+    calls = [_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)]
+    return _together(calls, keep_faults=keep_faults)
 
 
 def start(guarded: Guarded, method: str, *arguments: Any) -> Future[Any]:
@@ -170,9 +177,9 @@ class _Loop:
         self.running: dict[int, tuple[_Call, float]] = {}
         threading.Thread(target=self.loop.run_forever, name="environments", daemon=True).start()
 
-    def run(self, calls: Sequence[_Call]) -> list[Any]:
+    def run(self, calls: Sequence[_Call], *, keep_faults: bool) -> list[Any]:
         """The results of all calls, in order. Raises the exception of the first call that fails."""
-        future = asyncio.run_coroutine_threadsafe(self._all(calls), self.loop)
+        future = asyncio.run_coroutine_threadsafe(self._all(calls, keep_faults), self.loop)
         timeout = calls[0].guarded.timeout if calls else None
         self.ended([future], timeout, until_one=True)
         return future.result()
@@ -197,8 +204,14 @@ class _Loop:
                 _loops.pop(os.getpid(), None)  # the thread is lost; another call would wait behind this one
                 raise _took_too_long(running)
 
-    async def _all(self, calls: Sequence[_Call]) -> list[Any]:
-        return await asyncio.gather(*(self._one(one) for one in calls))
+    async def _all(self, calls: Sequence[_Call], keep_faults: bool) -> list[Any]:
+        return await asyncio.gather(*(self._outcome(one) if keep_faults else self._one(one) for one in calls))
+
+    async def _outcome(self, call: _Call) -> Any:
+        try:
+            return await self._one(call)
+        except OutsideFault as fault:
+            return fault
 
     async def _one(self, call: _Call) -> Any:
         self.running[id(call)] = call, time.monotonic()
@@ -215,7 +228,8 @@ class _Loop:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise _took_too_long(call) from None
             detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
-            raise UserError(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
+            kind = OutsideFault if is_from_outside(error) else UserError
+            raise kind(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
         finally:
             del self.running[id(call)]
 
@@ -224,8 +238,8 @@ class _Loop:
 _loops: dict[int, _Loop] = {}
 
 
-def _together(calls: Sequence[_Call]) -> list[Any]:
-    return _running().run(calls)
+def _together(calls: Sequence[_Call], *, keep_faults: bool = False) -> list[Any]:
+    return _running().run(calls, keep_faults=keep_faults)
 
 
 def _running() -> _Loop:
@@ -234,8 +248,8 @@ def _running() -> _Loop:
     return _loops[os.getpid()]
 
 
-def _took_too_long(call: _Call) -> UserError:
-    return UserError(
+def _took_too_long(call: _Call) -> OutsideFault:
+    return OutsideFault(
         f"{call.where()} took longer than env.timeout, {call.guarded.timeout:g} s {call.when()}; fix it or raise "
         "env.timeout"
     )

@@ -96,7 +96,7 @@ class HasAdmissible(Protocol):
 
 
 class Redone(Protocol):
-    """Not a capability, but a mark: rollouts may have to be played again from their start, for external reasons."""
+    """Marks environments that may restart a rollout, for external reasons. It is no capability."""
 
     @property
     def redone(self) -> int:
@@ -105,7 +105,7 @@ class Redone(Protocol):
 
 
 class Scored(Protocol):
-    """Not a capability, but a mark of built-in environments: papers report a score beside success."""
+    """Marks built-in environments for which papers report a score beside success. It is no capability."""
 
     def task_score(self) -> float:
         """The score of the rollout, 0 to 1, whatever the settings make of rewards. Read when it has ended."""

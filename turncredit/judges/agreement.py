@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from turncredit.data import tables
 from turncredit.data.columns import cast
+from turncredit.data.counts import number_of
 from turncredit.data.json_lines import json_table
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rubric import ROLES
@@ -75,7 +76,9 @@ def compare(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -
     pairs = [(left[key].get("role"), right[key].get("role")) for key in keys]
     unlabelled = [key for key, (_, role) in zip(keys, pairs, strict=True) if role is None]
     if unlabelled:
-        raise UserError(f"gold labels: {len(unlabelled)} turns have no role; gold labels must not be missing")
+        raise UserError(
+            f"gold labels: {number_of(len(unlabelled), 'turn')} without a role; gold labels must not be missing"
+        )
     outcomes = [outcome.get(key[:2], "any") for key in keys]
     missing = sum(role is None for role, _ in pairs)
     agreement = sum(a == b for a, b in pairs) / len(pairs)

@@ -25,7 +25,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from turncredit.config.judge import Ask, JudgeConfig
 from turncredit.data.http_calls import is_here
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError, is_from_outside
 from turncredit.judges.cache import Answer, Cache, Question
 from turncredit.judges.rubric import INSTRUCTIONS, Label, answer_schema, read_answer
 from turncredit.judges.text import in_one_line
@@ -38,11 +38,15 @@ _SHORTEST_SECRET = 8
 
 
 class Reply(NamedTuple):
-    """An answer, from the cache or just paid for; or None and the reason."""
+    """An answer, from the cache or just paid for; or None and the reason.
+
+    `outside`: there is none because the connection failed, or the server is down or busy.
+    """
 
     answer: Answer | None
     cached: bool
     reason: str | None = None
+    outside: bool = False
 
 
 def parse_label(reply: Reply, ask: Ask) -> Label:
@@ -57,11 +61,14 @@ class _NoAnswer(Exception):
 
 
 class _AskAgain(_NoAnswer):
-    """A failure that may not recur; `after` is the delay in seconds that the server asks for."""
+    """A failure that may not recur; `after` is the delay in seconds that the server asks for.
 
-    def __init__(self, reason: str, after: float | None = None) -> None:
+    `outside`: the connection failed, or the server is down or busy.
+    """
+
+    def __init__(self, reason: str, after: float | None = None, *, outside: bool = False) -> None:
         super().__init__(reason)
-        self.after = after
+        self.after, self.outside = after, outside
 
 
 class _NoSchema(Exception):
@@ -82,7 +89,8 @@ def ask_all(
     rows       how many labels the reply to a key gives: turns with equal windows, or of one rollout, share a question
     allowed    how many labels may be missing
     progress   called with the number of replies so far
-    Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
+    Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept. It
+    is an OutsideFault where fewer would be missing, had no connection failed and the server been neither down nor busy.
 
     An answer without a label is kept like any other. If more labels are missing by those that are kept than are
     `allowed`, all of them are asked for again: the server may have been repaired, and the job would fail otherwise.
@@ -122,6 +130,7 @@ class _Asking:
         self.replies: dict[str, Reply] = {}
         self.failed = 0  # replies without a label
         self.missing = 0  # labels that they would have given
+        self.outside = 0  # those of them that a failed connection or server has cost
         self.committing: asyncio.Task[None] | None = None
         self.url = f"{config.base_url.rstrip('/')}/chat/completions"
         self.proxy = _proxy(config.base_url)
@@ -166,7 +175,8 @@ class _Asking:
         try:
             return Reply(await self._ask_until_answered(self.questions[key]), cached=False)
         except _NoAnswer as error:
-            return Reply(None, cached=False, reason=self._line(str(error)))
+            outside = isinstance(error, _AskAgain) and error.outside
+            return Reply(None, cached=False, reason=self._line(str(error)), outside=outside)
 
     async def _ask_until_answered(self, question: Question) -> Answer:
         retrying = AsyncRetrying(
@@ -195,9 +205,10 @@ class _Asking:
             async with self.session.post(self.url, json=body, proxy=self.proxy) as response:
                 text = await response.text(errors="replace")
         except TimeoutError:
-            raise _AskAgain(f"no answer within {self.config.patience:g} s") from None
+            raise _AskAgain(f"no answer within {self.config.patience:g} s", outside=True) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _AskAgain(f"connection lost: {str(error) or type(error).__name__}") from None
+            line = f"connection lost: {str(error) or type(error).__name__}"
+            raise _AskAgain(line, outside=is_from_outside(error)) from None
         if response.status in (400, 415, 422) and with_schema and self.config.structured == "auto":
             raise _NoSchema
         if response.status >= 400:
@@ -231,7 +242,7 @@ class _Asking:
     def _status_error(self, response: aiohttp.ClientResponse, text: str) -> Exception:
         code, message = response.status, self._line(_error_message(text) or str(response.reason))[:300]
         if code in (408, 409, 425, 429) or code >= 500:
-            return _AskAgain(f"HTTP {code}: {message}", _retry_after(response))
+            return _AskAgain(f"HTTP {code}: {message}", _retry_after(response), outside=True)
         if code in (401, 403):
             have = "contains a key that it does not accept" if self.secret else "is not set"
             return UserError(
@@ -250,8 +261,10 @@ class _Asking:
         if reason is None:
             return
         self.failed, self.missing = self.failed + 1, self.missing + self.rows[key]
+        self.outside += self.rows[key] if reply.outside else 0
         if self.missing > self.allowed:
-            raise UserError(
+            kind = OutsideFault if self.missing - self.outside <= self.allowed else UserError
+            raise kind(
                 f"the judge {self.config.model} at {self.config.base_url}: {self.failed} of {len(self.replies)} "
                 f"replies so far give no label, more than max_missing allows; the last reason: {reason}"
             )

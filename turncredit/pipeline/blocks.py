@@ -1,4 +1,4 @@
-"""What Snakemake is told of a job of several rounds (`rounds`). Planning thousands of them must stay fast."""
+"""Inputs and resources of a multi-round Snakemake job (`rounds`). Planning thousands of them must stay fast."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What went wrong in jobs that failed: a small file for each, beside Snakemake's own state.
 
-Snakemake reads it before it tries a job again, and `turncredit status` shows it. For a job that Slurm ended, Snakemake
-writes it. Further files have when attempts of a job stopped before its time limit, and when they ran out of memory:
-unlike the first, they stay until the job has succeeded.
+Snakemake reads it before it tries a job again, and `turncredit status` shows it. For a job that Slurm ended, or that
+was killed on this machine, Snakemake writes it. Further files have when attempts of a job stopped before its time
+limit, and when they ran out of memory: unlike the first, they stay until the job has succeeded.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
-from turncredit.errors import OutOfTime, UserError
-from turncredit.pipeline import slurm
+from turncredit.errors import OutOfTime, OutsideFault, UserError
+from turncredit.pipeline import internals, slurm
 from turncredit.pipeline.job import JobKeys
 
 #: In the folder in which Snakemake runs, which all its jobs share.
 FOLDER = Path(".snakemake/turncredit-failures")
-#: The exit status of a job that a user error ended, of one that any other error ended, of one on an unfit node, and of
-#: one that stopped before its time limit and can go on.
-USER_ERROR, OTHER_ERROR, NODE_ERROR, OUT_OF_TIME = 2, 1, 3, 4
+#: The exit status of a job that a user error ended, of one that any other error ended, of one on an unfit node, of one
+#: that stopped before its time limit and can go on, and of one that a connection or a server outside ended.
+USER_ERROR, OTHER_ERROR, NODE_ERROR, OUT_OF_TIME, OUTSIDE_FAULT = 2, 1, 3, 4, 5
 #: What Slurm calls a job whose process ended with an error, and so has said why, and one that took too much memory.
 FAILED, OUT_OF_MEMORY = "FAILED", "OUT_OF_MEMORY"
+#: What is said of a job that has said nothing.
+KILLED = "nothing says why it failed; it may have been killed, which happens when memory runs out"
 #: The endings of the files with the times of attempts that stopped before the time limit, and that ran out of memory.
 STOPS, MEMORY_OUTS = ".stops", ".memory"
 
@@ -64,9 +66,14 @@ class Failure(NamedTuple):
 
 
 def status_of(error: UserError) -> int:
-    """The exit status of a job that a user error ended. On Slurm one that another node may not have is told apart."""
+    """The exit status of a job that a user error ended. One that another attempt may not meet is told apart.
+
+    On Slurm, so is one that another node may not have.
+    """
     if isinstance(error, OutOfTime):
         return OUT_OF_TIME
+    if isinstance(error, OutsideFault):
+        return OUTSIDE_FAULT
     return NODE_ERROR if isinstance(error, NodeFault) and "SLURM_JOB_ID" in os.environ else USER_ERROR
 
 
@@ -105,7 +112,7 @@ def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None
     recorded itself `since` this run began stays: Slurm only knows its exit status. A node on which a job could not run
     gets no more jobs.
     """
-    report = executor.report_job_error
+    internals.require(executor, "_failed_nodes")
 
     def recording(job_info: Any, msg: str | None = None, **more: Any) -> None:
         if not job_info.job.is_group():
@@ -113,7 +120,27 @@ def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None
             _exclude_node(executor, job_info, results)
         report(job_info, msg=msg, **more)
 
-    executor.report_job_error = recording
+    report = internals.replace(executor, "report_job_error", recording)
+
+
+def record_killed(failed: Iterable[Any], results: str, *, since: float) -> None:
+    """Record the jobs among Snakemake's `failed` that have said nothing `since` it began.
+
+    For jobs on this machine: elsewhere a job's own record may not be here.
+    """
+    for job in failed:
+        if job.is_group():
+            continue
+        rule, wildcards = job.rule.name, {name: str(key) for name, key in job.wildcards.items()}
+        own = failure_of(rule, wildcards, results)
+        if own is not None and own.when >= since:
+            continue
+        log = next((str(path) for path in job.log), None)
+        failure = Failure(
+            rule, wildcards, OTHER_ERROR, f"{label(rule, wildcards)}: {KILLED}", log, results, time.time()
+        )
+        with suppress(OSError):
+            write_json(_path(rule, wildcards, results), failure._asdict())
 
 
 def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:

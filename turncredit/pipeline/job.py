@@ -286,7 +286,7 @@ class Job:
 
 
 def named_paths(inputs: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
-    """Each input's path by its name in a provenance: those of a list are numbered, `parts_0`."""
+    """Each input's path by its name in a provenance. Paths in a list get numbered names: `parts_0`."""
     named = {}
     for name, value in inputs.items():
         named |= {name: value} if isinstance(value, str) else {f"{name}_{at}": one for at, one in enumerate(value)}

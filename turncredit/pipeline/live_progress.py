@@ -59,7 +59,7 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
 
 
 def left_by(running: Path) -> bool:
-    """Whether this `.job` file is of a process of this machine that ended without a word, as a killed one does."""
+    """Whether this `.job` file is of a process of this machine that ended without removing it, as a killed one does."""
     host, _, process = running.stem.rpartition("-")
     if host != socket.gethostname():
         return False

@@ -49,7 +49,10 @@ def one_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
 
 
 def is_shared(keys: JobKeys) -> bool:
-    """Whether methods share the job with these keys: round 1's rollouts by an SFT policy, and what is beside them."""
+    """Whether methods share the job with these keys.
+
+    They share round-1 rollouts of an SFT policy, and everything computed from them that depends on no method.
+    """
     return not keys.method and of_sft(keys.policy) and not keys.scorer.startswith(IMPLICIT)
 
 

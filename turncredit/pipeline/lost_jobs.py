@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from turncredit.errors import UserError
-from turncredit.pipeline import slurm
+from turncredit.pipeline import internals, slurm
 
 #: Seconds between two looks. A job that has just been submitted, or is put back into the queue, is listed by then.
 LOOK_EVERY = 30.0
@@ -40,13 +40,13 @@ class LostJobs:
         self, executor: Any, state: Path, *, every: float = LOOK_EVERY, clock: Callable[[], float] = time.monotonic
     ):
         self._executor, self._state, self._every, self._clock = executor, state, every, clock
-        self._check = executor.check_active_jobs
         self._looked = clock()
         self._gone: dict[str, str] = {}
         self._preempted: Counter[Any] = Counter()
         self._reported: set[str] = set()
         self._told: set[str] = set()
-        executor.check_active_jobs = self.check_active_jobs
+        internals.require(executor, "run_uuid", "report_job_success", "report_job_error")
+        self._check = internals.replace(executor, "check_active_jobs", self.check_active_jobs)
         executor.report_job_success = self._noting(executor.report_job_success)
         executor.report_job_error = self._noting(executor.report_job_error)
 

@@ -8,6 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+#: Snakemake's command. -P: a file in this folder, such as a method's `random.py`, is no module of that name.
+SNAKEMAKE = (sys.executable, "-P", "-m", "snakemake")
+
+
+def hide_this_folder_from_imports() -> None:
+    """Let no process started from here take a file in its working folder for a module, as `-P` does for one."""
+    os.environ["PYTHONSAFEPATH"] = "1"
+
 
 def name_the_user() -> None:
     """Give a user id without a name one, as in containers that run with any id: Snakemake and others ask for it."""

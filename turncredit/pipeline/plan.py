@@ -28,7 +28,7 @@ from turncredit.pipeline.own_code import code_of_method, own_files
 
 
 class Playing(NamedTuple):
-    """How a job plays, which changes no result.
+    """Execution settings of a sampling job. They do not affect results.
 
     processes   that share its rollouts
     timeout     seconds that a call of an environment may take
@@ -169,11 +169,11 @@ class Plan:
         return [*self.method(name).needs, *(["measures"] if self.credit_reads_measures(name) else [])]
 
     def beside(self, turns: JobKeys, **more: str) -> JobKeys:
-        """The keys of something that is computed from the turns `turns`, with `more` keys."""
+        """Keys of an artifact derived from `turns`, with `more` keys."""
         return JobKeys(policy=turns.policy, seed=turns.seed, round=turns.round, **more)
 
     def run_at(self, method: str, turns: JobKeys) -> JobKeys:
-        """The keys of what the run of `method` makes in the round in which it learns from `turns`."""
+        """Keys of the run's round that trains on `turns`."""
         return JobKeys(method=method, seed=turns.seed, round=turns.round)
 
     def keys_of(self, artifact: str, turns: JobKeys, method: str) -> JobKeys | None:

@@ -1,7 +1,8 @@
 """When Snakemake tries a failed job again (`retries`), and with how much memory.
 
-A user error is not tried again: the same job would end in the same way. Memory is doubled only for a job that ran
-out of it. Jobs that share no folder with Snakemake are all tried again, with the memory that they had.
+A user's mistake is not tried again: the same job would end in the same way. A failed connection or server is
+(`turncredit.errors.OutsideFault`). Memory is doubled only for a job that ran out of it. Jobs that share no folder with
+Snakemake are all tried again, with the memory that they had.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def stage_of(rule: str) -> str:
 
 
 def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str, *, since: float) -> bool:
-    """Whether the last attempt of a job of the experiment in the folder `results` ended with a UserError.
+    """Whether the last attempt of a job of the experiment in the folder `results` ended with a mistake of the user.
 
     A failure before `since` is of an earlier run: this one's attempts may have ended before they could say why.
     """
@@ -30,7 +31,7 @@ def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str, *, s
 
 
 def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> int:
-    """How often Snakemake may try a job again in all: never if it ended with a user's mistake.
+    """Total retries allowed. Zero after a user error.
 
     Attempts that Slurm preempted do not count, nor those that stopped before the time limit: they stop only after
     progress. Snakemake counts its own attempts, so only what was `since` it began matters, in seconds since 1970.

@@ -29,6 +29,7 @@ from turncredit.data.process_lifetime import end_with_parent
 from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import live_progress, locks
+from turncredit.pipeline.machine import SNAKEMAKE
 
 #: The rule of jobs of several rounds.
 ROUNDS = "rounds"
@@ -52,6 +53,8 @@ INTERRUPTED, STOP_WITHIN = 130, 5.0
 OURS = "turncredit: "
 #: What Snakemake says where another one works, and before its first jobs.
 LOCKED, BEGUN = "Directory cannot be locked", "Select jobs to execute"
+#: What Snakemake says where nothing but a job failed.
+JOB_FAILED = "At least one job did not complete successfully."
 #: Snakemake's options for a configuration's files and for its single keys.
 CONFIGFILE, SINGLE_KEYS = ("--configfile", "--configfiles"), ("--config", "-C")
 #: Options with which Snakemake runs no job: what it prints is the answer.
@@ -106,6 +109,12 @@ class State:
     def done(self) -> list[dict[str, Any]]:
         """The jobs that have ended well: neither failed nor killed."""
         return [job for job in self.ended if "error" not in job and not job.get("stopped")]
+
+    @property
+    def killed(self) -> bool:
+        """Whether a job was killed, or interrupted, and no later attempt has ended well."""
+        done = {job["label"] for job in self.done}
+        return any(job.get("stopped") and job["label"] not in done for job in self.ended)
 
     def seconds_left(self) -> float | None:
         """An estimate from the times of jobs so far, running ones among them; None before the plan is known."""
@@ -166,12 +175,12 @@ def main(arguments: list[str]) -> int:
     """
     check_configuration(arguments)
     if any(one.partition("=")[0] in ANSWERED or ANSWERED_LETTERS.fullmatch(one) for one in arguments):
-        return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
+        return subprocess.run([*SNAKEMAKE, *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
         with (folder / "output").open("w", encoding="utf-8") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", *arguments],
+                [*SNAKEMAKE, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -391,9 +400,13 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
     output = printed(folder)
     if status:
         own = [] if state.ended else mistakes_in(output)
-        rest = [] if any("error" in job for job in state.ended) else output.splitlines()[-25:]
+        killed = JOB_FAILED in output and state.killed
+        rest = [] if killed or any("error" in job for job in state.ended) else output.splitlines()[-25:]
         for line in (line for line in own or rest if line not in state.said):
             console.print(line, markup=False, soft_wrap=True)
+        if killed:
+            way_on = "A killed job cannot say why; often memory was short. Run the same command to resume."
+            console.print(way_on, markup=False, soft_wrap=True)
         if not own:
             console.print("Snakemake's full log is the newest file in .snakemake/log.", markup=False)
         return status

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from turncredit.data.files import write_json
 from turncredit.errors import UserError
-from turncredit.pipeline import locks
+from turncredit.pipeline import internals, locks
 
 #: Below Snakemake's folder.
 RECORDS = "turncredit-slurm"
@@ -253,7 +253,7 @@ def joined(wildcards: Iterable[str]) -> str:
 
 def poll_every(executor: Any, seconds: float) -> None:
     """Let Snakemake's executor look at its jobs every `seconds`: the plugin (2.8) ignores that option."""
-    executor.sleep = lambda: asyncio.sleep(seconds)
+    internals.replace(executor, "sleep", lambda: asyncio.sleep(seconds))
 
 
 def without_job_step(executor: Any) -> None:
@@ -264,4 +264,4 @@ def without_job_step(executor: Any) -> None:
     """
     if executor.workflow.executor_settings.array_jobs:
         return
-    executor.additional_general_args = lambda: "--executor local"
+    internals.replace(executor, "additional_general_args", lambda: "--executor local")

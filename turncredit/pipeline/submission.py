@@ -1,4 +1,4 @@
-"""Slurm jobs that Slurm does not take now: they are submitted again later, which uses up none of their `retries`.
+"""Resubmits jobs that Slurm refuses for now. This does not consume `retries`.
 
 A user may have as many jobs as an account allows, or the controller does not answer. Snakemake's plugin (2.8) takes
 each refusal for a failure of the job, which is tried again at once.
@@ -16,7 +16,7 @@ from typing import Any
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from turncredit.errors import UserError
-from turncredit.pipeline import slurm
+from turncredit.pipeline import internals, slurm
 
 #: Seconds between two tries, and after which a refusal is a failure: longer than a cluster is maintained.
 EVERY, AT_MOST = 30.0, 86_400.0
@@ -43,15 +43,14 @@ class Submission:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._executor, self._every, self._at_most, self._clock = executor, every, at_most, clock
-        self._submit, self._fail = executor.run_job, executor._report_job_error_threadsafe
-        self._shutdown = executor.shutdown
         self._ended = threading.Event()
         self._waiting = threading.Lock()  # the plugin submits in several threads: one of them says what Slurm says
         self._since: float | None = None
         self._here = threading.local()
-        executor.run_job = self.run_job
-        executor._report_job_error_threadsafe = self._noting
-        executor.shutdown = self.shutdown
+        internals.require(executor, "run_uuid", "slurm_logdir", "_report_job_submission_threadsafe")
+        self._submit = internals.replace(executor, "run_job", self.run_job)
+        self._fail = internals.replace(executor, "_report_job_error_threadsafe", self._noting)
+        self._shutdown = internals.replace(executor, "shutdown", self.shutdown)
 
     def run_job(self, job: Any) -> None:
         """Submit a job, however often; reports a failure where Slurm refuses it for good."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from turncredit.errors import OutsideFault
 from turncredit.rollouts.tasks import Games
 
 
@@ -29,15 +30,21 @@ class Calls:
     def ended(self, *, wait: bool) -> list[tuple[int, Any]]:
         """The slots whose calls have ended since the last time, with their results.
 
-        `wait`: until there is at least one, if any is under way. Raises the UserError of a call that failed.
+        `wait`: until there is at least one, if any is under way. Raises the UserError of a call that failed; an
+        OutsideFault is in the place of the result.
         """
         if not self._slots:
             return []
         done = self._games.ended(self._slots, until_one=wait)
-        return [(self._slots.pop(future), future.result()) for future in sorted(done, key=self._slots.__getitem__)]
+        return [(self._slots.pop(future), _outcome(future)) for future in sorted(done, key=self._slots.__getitem__)]
 
     def cancel(self) -> None:
         """Do not wait for what is under way."""
         for future in self._slots:
             future.cancel()
         self._slots = {}
+
+
+def _outcome(future: Future[Any]) -> Any:
+    error = future.exception()
+    return error if isinstance(error, OutsideFault) else future.result()

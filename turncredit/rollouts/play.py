@@ -24,6 +24,7 @@ from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler, Unordered
 from turncredit.rollouts.calls import Calls
+from turncredit.rollouts.seats import Seats, given
 from turncredit.rollouts.tasks import Games
 
 #: the column of the turns of an environment that marks rollouts which had to be redone (`envs.protocol.Redone`)
@@ -62,6 +63,7 @@ class Turn:
 
     `context_full`: the rollout ended here because its next prompt, with a response, is longer than the model can read.
     `task_score`, of the last turn: the environment's own score, where it has one beside its rewards.
+    `redone`, of the last turn: how often the rollout was begun again because something outside had failed (`Seats`).
     """
 
     observation: str
@@ -81,6 +83,7 @@ class Turn:
     error_reply: bool | None = None
     context_full: bool = False
     task_score: float | None = None
+    redone: int = 0
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class ActiveRollout:
     """A slot of the engine and the rollout that occupies it."""
 
     def __init__(self, slot: int, start: Start, player: Player):
-        self.slot, self.max_new = slot, player.max_new
+        self.slot, self.max_new, self.redone = slot, player.max_new, 0
         self._room, self._tokens = player.room, 0
         self.played = Played(start)
         self.environment = player.games.env
@@ -203,6 +206,7 @@ class ActiveRollout:
     def close(self) -> None:
         """Take the environment's score of the rollout, which has ended, and release the environment."""
         self.played.turns[-1].task_score = self._score(self.env)
+        self.played.turns[-1].redone = self.redone
         self.env.close()
 
 
@@ -300,33 +304,23 @@ class Player:
         Every turn samples all responses together and then takes all steps, which overlap if the environment is
         asynchronous.
         """
-        waiting = list(starts)[::-1]
-        free = list(range(engine.slots))[::-1]
-        active: list[tuple[int, ActiveRollout]] = []
+        seats = Seats(self.games, self.seat, starts, engine.slots)
         try:
-            while waiting or active:
-                first_new = len(active)
-                while waiting and free:
-                    number, start = waiting.pop()
-                    active.append((number, self.seat(free.pop(), start)))
-                self._begin([rollout for _, rollout in active[first_new:]])
-                active.sort(key=lambda pair: pair[1].slot)
-                responses = engine.sample([rollout.request() for _, rollout in active], temperature, self.max_new)
+            while seats:
+                self._begin(seats)
+                playing = seats.playing()
+                if not playing:
+                    continue
+                responses = engine.sample([rollout.request() for rollout in playing], temperature, self.max_new)
                 texts = [self.decode(response) for response in responses]
-                actions = [rollout.decide(text) for (_, rollout), text in zip(active, texts, strict=True)]
-                steps = self.games.each([rollout.env for _, rollout in active], "step", actions)
-                ended = [
-                    rollout.take(step, response, text)
-                    for (_, rollout), step, response, text in zip(active, steps, responses, texts, strict=True)
-                ]
-                done = [pair for pair, end in zip(active, ended, strict=True) if end]
-                active = [pair for pair, end in zip(active, ended, strict=True) if not end]
-                for number, rollout in done:
-                    free.append(rollout.slot)
-                    rollout.close()
-                    yield number, rollout
+                actions = [rollout.decide(text) for rollout, text in zip(playing, texts, strict=True)]
+                steps = self.games.each([rollout.env for rollout in playing], "step", actions, keep_faults=True)
+                for rollout, step, response, text in zip(playing, steps, responses, texts, strict=True):
+                    with seats.going_on(rollout):
+                        if rollout.take(given(step), response, text):
+                            yield seats.end(rollout)
         finally:
-            self.games.close_each([rollout.env for _, rollout in active])
+            seats.close()
 
     def seat(self, slot: int, start: Start) -> ActiveRollout:
         """A rollout in a slot of the engine, before its first observation."""
@@ -336,13 +330,18 @@ class Player:
         """The text of a response."""
         return self._tokenizer.decode(response.ids)
 
-    def _begin(self, rollouts: Sequence[ActiveRollout]) -> None:
-        fresh = [rollout for rollout in rollouts if rollout.played.start.checkpoint is None]
-        for rollout, observation in zip(fresh, self.games.each([one.env for one in fresh], "reset"), strict=True):
-            rollout.begin(observation)
-        for rollout in rollouts:
+    def _begin(self, seats: Seats[Start, ActiveRollout]) -> None:
+        """Begin or continue rollouts in the free slots."""
+        opened = seats.fill()
+        fresh = [rollout for rollout in opened if rollout.played.start.checkpoint is None]
+        observations = self.games.each([rollout.env for rollout in fresh], "reset", keep_faults=True)
+        for rollout, observation in zip(fresh, observations, strict=True):
+            with seats.going_on(rollout):
+                rollout.begin(given(observation))
+        for rollout in opened:
             if rollout.played.start.checkpoint is not None:
-                rollout.continue_from(rollout.played.start.checkpoint)
+                with seats.going_on(rollout):
+                    rollout.continue_from(rollout.played.start.checkpoint)
 
 
 class WhenReady:
@@ -355,65 +354,59 @@ class WhenReady:
 
     def __init__(self, engine: Unordered, player: Player, temperature: float):
         self._engine, self._player, self._temperature = engine, player, temperature
-        self._active: dict[int, tuple[int, ActiveRollout]] = {}  # by slot, with the number of the start
         self._said: dict[int, tuple[Response, str]] = {}  # the responses that environments carry out, by slot
         self._calls = Calls(player.games)
         self._asked = 0  # requests that the engine has not answered
 
     def play(self, starts: Sequence[tuple[int, Start]]) -> Iterator[tuple[int, ActiveRollout]]:
         """Play numbered starts; yields each number with its rollout when the rollout has ended."""
-        waiting = list(starts)[::-1]
-        free = list(range(self._engine.slots))[::-1]
+        seats = Seats(self._player.games, self._player.seat, starts, self._engine.slots)
         try:
-            while waiting or self._active:
-                count = min(len(waiting), len(free))
-                self._open([(free.pop(), *waiting.pop()) for _ in range(count)])
-                for number, rollout in self._replies():
-                    free.append(rollout.slot)
-                    yield number, rollout
-                if self._asked and not (waiting and free):
-                    self._act()
+            while seats:
+                self._open(seats)
+                yield from self._replies(seats)
+                if self._asked and not seats.can_fill:
+                    self._act(seats)
         finally:
             with suppress(Exception):  # an engine that has failed may not take this either; its error is raised
                 self._engine.cancel()
             self._calls.cancel()
-            self._player.games.close_each([rollout.env for _, rollout in self._active.values()])
+            seats.close()
 
-    def _open(self, starts: Sequence[tuple[int, int, Start]]) -> None:
-        """Begin rollouts in these slots."""
+    def _open(self, seats: Seats[Start, ActiveRollout]) -> None:
+        """Begin or continue rollouts in the free slots."""
         fresh = []
-        for slot, number, start in starts:
-            rollout = self._player.seat(slot, start)
-            self._active[slot] = number, rollout
-            if start.checkpoint is None:
+        for rollout in seats.fill():
+            checkpoint = rollout.played.start.checkpoint
+            if checkpoint is None:
                 fresh.append(rollout)
-            else:
-                rollout.continue_from(start.checkpoint)
+                continue
+            with seats.going_on(rollout):
+                rollout.continue_from(checkpoint)
                 self._submit(rollout)
         self._calls.start({rollout.slot: rollout.env for rollout in fresh}, "reset")
 
-    def _replies(self) -> Iterator[tuple[int, ActiveRollout]]:
+    def _replies(self, seats: Seats[Start, ActiveRollout]) -> Iterator[tuple[int, ActiveRollout]]:
         """Go on where environments have replied; yields the rollouts that have ended, with their numbers."""
         for slot, reply in self._calls.ended(wait=not self._asked):
-            number, rollout = self._active[slot]
-            if slot not in self._said:
-                rollout.begin(reply)
-            elif rollout.take(reply, *self._said.pop(slot)):
-                del self._active[slot]
-                rollout.close()
-                yield number, rollout
-                continue
-            self._submit(rollout)
+            rollout, said = seats[slot], self._said.pop(slot, None)
+            with seats.going_on(rollout):
+                if said is None:
+                    rollout.begin(given(reply))
+                elif rollout.take(given(reply), *said):
+                    yield seats.end(rollout)
+                    continue
+                self._submit(rollout)
 
-    def _act(self) -> None:
+    def _act(self, seats: Seats[Start, ActiveRollout]) -> None:
         """Have environments carry out the responses that are there; waits for one if no environment is busy."""
         answered = self._engine.answered(wait=not self._calls)
         self._asked -= len(answered)
         actions = []
         for slot, response in answered:
             self._said[slot] = response, self._player.decode(response)
-            actions.append(self._active[slot][1].decide(self._said[slot][1]))
-        self._calls.start({slot: self._active[slot][1].env for slot, _ in answered}, "step", actions)
+            actions.append(seats[slot].decide(self._said[slot][1]))
+        self._calls.start({slot: seats[slot].env for slot, _ in answered}, "step", actions)
 
     def _submit(self, rollout: ActiveRollout) -> None:
         self._engine.submit(rollout.request(), self._temperature, self._player.max_new)

@@ -13,7 +13,7 @@ from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed, generator
 from turncredit.data.turns import CONTEXT_FULL, same_return
 from turncredit.errors import UserError
-from turncredit.rollouts.play import Played, Player, Start
+from turncredit.rollouts.play import REDONE, Played, Player, Start
 
 
 def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
@@ -52,7 +52,8 @@ def turn_table(
     """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row.
 
     `own_columns` are the agent's, with their types; they follow the table's own. Where a context was full, the column
-    `CONTEXT_FULL` marks the turn. Raises UserError for a value of another type.
+    `CONTEXT_FULL` marks the turn; where a rollout was begun again, the column `REDONE` says how often. Raises UserError
+    for a value of another type.
     """
     pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
     schema = tables.schema("turns")
@@ -86,6 +87,9 @@ def turn_table(
                 f"turns: the agent's column '{name}' is not {kind}, as it says in turn_columns: {error}"
             ) from None
         table = table.append_column(name, values)
+    redone = [rollout.turns[-1].redone for rollout, _, _ in pairs]
+    if any(redone):
+        table = table.append_column(pa.field("redone", REDONE["redone"]), pa.array(redone, REDONE["redone"]))
     full = [turn.context_full for _, _, turn in pairs]
     return table.append_column(CONTEXT_FULL, pa.array(full)) if any(full) else table
 
@@ -96,7 +100,8 @@ def summary(played: Sequence[Played]) -> dict[str, float]:
     groups: dict[str, list[Played]] = {}
     for rollout in played:
         groups.setdefault(rollout.start.group_id, []).append(rollout)
-    redone = [rollout.turns[-1].columns["redone"] for rollout in played if "redone" in rollout.turns[-1].columns]
+    last = [rollout.turns[-1] for rollout in played]
+    redone = [turn.columns.get("redone", turn.redone) for turn in last if "redone" in turn.columns or turn.redone]
     full = sum(rollout.turns[-1].context_full for rollout in played)
     return {
         **({CONTEXT_FULL: float(full)} if full else {}),

@@ -24,7 +24,7 @@ from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert
 from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError, is_from_outside
 
 #: Turns of an expert's rollout after which an environment is taken for one that never ends its rollouts.
 MOST_TURNS = 1000
@@ -114,7 +114,8 @@ def _naming(env: Environment, name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
+        kind = OutsideFault if is_from_outside(error) else UserError
+        raise kind(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
 
 
 def _completed(given: Sequence[Any], env: Environment, name: str, split: str, seed: int) -> list[dict[str, Any]]:
@@ -199,10 +200,15 @@ class Games:
         """The actions that are allowed now; none if the environment cannot list them."""
         return env.admissible() if self.can("admissible") else ()
 
-    def each(self, running: Sequence[Any], method: str, *arguments: Sequence[Any]) -> list[Any]:
-        """The result of a method of each, such as `step` with an action for each; coroutines run concurrently."""
+    def each(
+        self, running: Sequence[Any], method: str, *arguments: Sequence[Any], keep_faults: bool = False
+    ) -> list[Any]:
+        """The result of a method of each, such as `step` with an action for each; coroutines run concurrently.
+
+        With `keep_faults`, an OutsideFault of a guarded environment is in the place of its result.
+        """
         if not self._ours:
-            return guard.call_each(running, method, *arguments)
+            return guard.call_each(running, method, *arguments, keep_faults=keep_faults)
         if method == "step" and self.env.before_steps is not None:
             self.env.before_steps(running, *arguments)
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]

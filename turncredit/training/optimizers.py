@@ -102,32 +102,46 @@ class Optimizers:
         }
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """The moments as flat named tensors, for safetensors. Empty before the first step.
+        """The moments by the parameters' names, for safetensors: `NAME.exp_avg`. Empty before the first step.
 
         Moments that are spread are gathered by all processes together; those with `keep` false return nothing.
         """
         kept = {}
-        for number, parameter in enumerate(self.parameters):
+        for name, parameter in self._masters.parameters.items():
             for part in self._parts:
                 for key, value in part.state.get(parameter, {}).items():
                     tensor = whole(value.detach())
                     if keep:
-                        kept[f"{number}.{key}"] = tensor.cpu().contiguous()
+                        kept[f"{name}.{key}"] = tensor.cpu().contiguous()
         return kept
 
     def load_state(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Load the moments of `state`, of the same parameters in the same order."""
-        for number, parameter in enumerate(self.parameters):
+        """Load the moments of `state`. Raises UserError for those of a parameter that the model does not have."""
+        moments = self._by_parameter(kept)
+        for name, parameter in self._masters.parameters.items():
             part = next(p for p in self._parts if any(parameter is q for g in p.param_groups for q in g["params"]))
-            prefix = f"{number}."
-            moments = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
-            if moments:
+            if name in moments:
                 part.state[parameter] = {
                     key: value.clone()
                     if key == "step"
                     else share_of(value.to(parameter.device, self._moments), parameter)
-                    for key, value in moments.items()
+                    for key, value in moments[name].items()
                 }
+
+    def _by_parameter(self, kept: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+        """The moments of each parameter. Up to 0.4.0 they were kept by the parameters' places in `parameters`."""
+        names = {id(parameter): name for name, parameter in self._masters.parameters.items()}
+        old = {str(place): names[id(parameter)] for place, parameter in enumerate(self.parameters)}
+        moments: dict[str, dict[str, torch.Tensor]] = {}
+        for said, value in kept.items():
+            name, _, key = said.rpartition(".")
+            moments.setdefault(old.get(name, name), {})[key] = value
+        if unknown := sorted(moments.keys() - names.values()):
+            raise UserError(
+                f"the optimiser's moments are of another model: this one has no parameter {unknown[0]}; start the run "
+                "again from its first round, or set update.keep_optimizer to false"
+            )
+        return moments
 
 
 def rounded(exact: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:

@@ -44,7 +44,7 @@ LOOK_EVERY, PROCESSES_END, PROGRAMS_END = 0.1, 3.0, 15.0
 #: How long processes wait for each other: the first one may write the state of a large update, or read its base, and
 #: the others wait for it. A process that has ended is noticed by the store.
 WAIT = timedelta(hours=6)
-#: Keys of the store: the first error of a process, and what a node says of a process that could not say anything.
+#: Keys of the store: the first error of a process, and a node's message about a process that could not report.
 RAISED, KILLED = "raised", "killed"
 #: The exit status of another node's program that has said in the store what failed.
 SAID = 1
@@ -271,4 +271,4 @@ def _error(store: dist.TCPStore, statuses: Mapping[str, int]) -> Exception:
         kind, text = json.loads(store.get(RAISED))
         return {one.__name__: one for one in (OutOfTime, UserError, ProcessFailed)}[kind](text)
     where = next((f"on node {name}: " for name, status in statuses.items() if status), "")
-    return ProcessFailed(f"{where}a process that trains has ended without a word")
+    return ProcessFailed(f"{where}a training process exited without an error message")

@@ -44,7 +44,7 @@ DELETED = "[DELETE]"
 
 
 class Scored(NamedTuple):
-    """The tokens of a response of which only a part, the answer, is scored."""
+    """The tokens of a response. Only a part, the answer, is scored."""
 
     before: list[int]
     answer: list[int]

@@ -43,7 +43,7 @@ from turncredit.training.unfinished import Unfinished
 #: What to do about an update whose numbers are not finite.
 DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"
 STATE_FILE = "trainer.json"
-#: of the log row of a step: sums or means over its tokens, the loss first, and what is the largest of them
+#: Columns of a step's log row: token means (the loss is a sum), and maxima.
 MEANS, LARGEST = ("loss", "clip_fraction", "entropy", "log_ratio"), ("ratio_max", "log_ratio_max")
 
 
@@ -350,9 +350,9 @@ def _summary(rows: Sequence[dict], state: TrainerState, *, same_model: bool, idl
     """The round's metrics: sums and means over its steps, and of one step what compares it with the sampling.
 
     That is the first step that computed something. `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio`
-    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0. The three are left
-    out where the model is not the one that sampled: with dropout (`same_model` is false), and after a step without a
-    gradient if such steps move the policy (`idle_steps_move`: momentum of earlier rounds, or weight decay).
+    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0. The three are
+    omitted if the training model differs from the sampler: with dropout (`same_model` is false), or after a step
+    without a gradient that moved it (`idle_steps_move`: momentum of earlier rounds, or weight decay).
     `largest_log_ratio` is the largest such mean over all steps: how far the round moved the policy.
     """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}

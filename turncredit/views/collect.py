@@ -72,7 +72,7 @@ class Results:
         return self.connection.execute(sql).df()
 
     def value(self, sql: str) -> float:
-        """The number that a query gives; NaN for none, and for a ratio of which the lower part is 0."""
+        """The number that a query gives; NaN for none, and for a ratio with denominator 0."""
         found = self.connection.execute(sql).fetchone()
         value = float("nan") if found is None or found[0] is None else float(found[0])
         return value if math.isfinite(value) else float("nan")

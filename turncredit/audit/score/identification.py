@@ -11,8 +11,8 @@ from turncredit.audit.score.groups import Groups
 from turncredit.stats.bootstrap import ratio, sums_by
 from turncredit.stats.rank_correlation import mean_correlation, within
 
-#: Credits and advantages are compared to so many decimals of their standard deviation: what an `eps` in a divisor
-#: changes between two turns is no order of theirs.
+#: Credits and advantages are compared to so many decimals of their standard deviation. Smaller differences, such as
+#: those that an `eps` in a divisor makes, do not order two turns.
 DECIMALS = 3
 
 

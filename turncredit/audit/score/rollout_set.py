@@ -43,7 +43,7 @@ FORMAT = 1
 ABOUT = "set.json"
 #: The side tables, and the column that tells several tables of a kind apart.
 SIDE = {"labels": "question", "values": "method", "logprobs": "scorer", "continuations": "per_state"}
-#: What of these is a method's own.
+#: Side tables that belong to one method, as messages call them.
 OWN = {"values": "values of its own model", "continuations": "continuations of its own"}
 #: All tables of a set.
 TABLES = ("turns", "branches", *SIDE)

@@ -137,7 +137,7 @@ def _threshold(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _heads(scored: Iterable[Scored]) -> list[Scored]:
-    """One method for each family: the one that it is named after, else the first."""
+    """One method for each family: the one with the family's name, else the first."""
     heads: dict[str, Scored] = {}
     for one in scored:
         family = one.method.family or one.method.name

@@ -135,7 +135,7 @@ def _place(record: Mapping[str, Any]) -> Record:
 
 
 def _read(record: Record) -> Rollout | None:
-    """The record as an import reads it without the block; None if it is none to it."""
+    """The record as an import reads it without the block; None if the import would skip it."""
     context = Context(Source(Path("exported"), "exported", "exported"), Report())
     chosen: Callable[..., Any] = importers.chooser(None, {})(record).read
     try:

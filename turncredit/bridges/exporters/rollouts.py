@@ -82,7 +82,7 @@ class Rollouts:
         for key in tables.KEYS:
             if key not in table.column_names:
                 raise UserError(f"{path}: an export needs the column '{key}'{nearest(key, table.column_names)}")
-        # `Turns` needs rewards, which turns of one's own may not have; only its order is needed.
+        # Only the order of `Turns` is needed. It wants rewards, which a user's table may lack.
         keys = {key: table.column(key) for key in tables.KEYS}
         self._turns = Turns({**keys, "reward": np.zeros(table.num_rows)}, where=str(path))
         self.table: pa.Table = table.take(pa.array(self._turns.order_N))

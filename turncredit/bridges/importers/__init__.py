@@ -252,7 +252,7 @@ def chooser(forced: Format | None, mapping: Mapping[str, str]) -> Callable[[Mapp
 
 
 def _overridden(rollout: Rollout, format_: Format, context: Context) -> bool:
-    """Whether the rollout could be given what `--map` says; without it, it is a skip of the report."""
+    """Whether `--map` could be applied to the rollout. If not, the report counts it as skipped."""
     try:
         _override(rollout, format_, context)
     except Skip as skip:
@@ -264,7 +264,7 @@ def _overridden(rollout: Rollout, format_: Format, context: Context) -> bool:
 
 
 def _override(rollout: Rollout, format_: Format, context: Context) -> None:
-    """What `--map` says about a rollout's record, in place of what the format says. Raises Skip for what it is not."""
+    """Apply `--map` to a rollout, in place of what the format found in its record. Raises Skip for unusable values."""
     mapping = {key: name for key, name in context.options.mapping.items() if key not in format_.takes}
     record = rollout.record
     if not mapping or record is None:
@@ -283,7 +283,7 @@ def _override(rollout: Rollout, format_: Format, context: Context) -> None:
 
 @contextmanager
 def _files(paths: Sequence[Path]) -> Iterator[list[Source]]:
-    """The files to read; what comes through a pipe is a file of its own for as long as they are read."""
+    """The files to read. Input from a pipe is copied to a temporary file, which is removed after the block."""
     with TemporaryDirectory(prefix="turncredit-import-") as folder:
         kept = [_kept(path, Path(folder), number) for number, path in enumerate(paths)]
         names = {copy: _name(path) for copy, path in zip(kept, paths, strict=True) if copy != path}
@@ -363,14 +363,15 @@ def look(paths: Sequence[Path], name: str | None, options: Options, rewards: Pat
         source = files[0]
         first = next(iter(records(source.path, Report())), None)
         format_ = UNKNOWN if first is None else chooser(FORMATS[name] if name else None, options.mapping)(first[1])
-        guess = looking.guess(first[1], options.mapping) if first is not None and format_ is UNKNOWN else {}
+        guess = {} if first is None else looking.guess(first[1], format_, options.mapping)
+        guessed = bool(guess) and format_ is UNKNOWN
         if guess:
             format_, options = FORMATS["jsonl"], replace(options, mapping={**options.mapping, **guess})
         rollouts = _read([source], name, report, options)
         command = ["turncredit", "import", *map(str, paths), *looking.given(name, options)]
         command += [] if rewards is None else ["--rewards", str(rewards)]
         context = Context(source, report, options)
-        known = {"guessed": bool(guess), "rewarded": rewards is not None}
+        known = {"guessed": guessed, "rewarded": rewards is not None}
         lines = looking.look(first and first[1], format_, context, rollouts, command, **known)
         return lines if len(files) == 1 else [*lines, f"and {len(files) - 1} more files"]
 

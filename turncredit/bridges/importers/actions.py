@@ -21,7 +21,7 @@ CONVENTIONS: dict[str, re.Pattern[str]] = {
 
 
 def expression(pattern: str | None, tag: str | None) -> re.Pattern[str] | None:
-    """The expression of `--action` or `--action-tag`; None without either. Raises UserError for one that is none."""
+    """The expression of `--action` or `--action-tag`; None without either. Raises UserError if it is invalid."""
     if pattern is not None and tag is not None:
         raise UserError("--action and --action-tag both say where the action is; give one")
     if tag is not None:

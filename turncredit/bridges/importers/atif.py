@@ -7,7 +7,7 @@ Source: harbor, `docs/rfcs/0001-trajectory-format.md`.
 A step of the agent is a turn, unless it was copied from another trajectory (`is_copied_context`) or no model was called
 (`llm_call_count` 0). Where the context was summarised, the next turn is a `context_reset`. Trajectories of sub-agents
 are rollouts of their own. The format has neither groups nor rewards: rollouts that begin with the same messages are a
-group.
+group, unless `turncredit export` wrote theirs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turncredit.bridges.importers import exported
 from turncredit.bridges.importers.base import (
     About,
     Context,
@@ -61,7 +62,9 @@ def _rollouts(
     if record.get("continued_trajectory_ref"):
         context.report.note("the rollout goes on in another file, which is imported as a rollout of its own")
     columns = {"agent": agent}
-    group = group_of(turns[0]["observation"], name, context.report)
+    group = exported.group_in(dict_of(record.get("extra"), "extra"))
+    if group is None:
+        group = group_of(turns[0]["observation"], name, context.report)
     ended = None if record.get("continued_trajectory_ref") else True
     yield Rollout(f"{group}{suffix}", name, turns, where, ended, columns, record=record)
     for number, inner in enumerate(objects_of(record.get("subagent_trajectories"), "subagent_trajectories")):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from turncredit.data.counts import number_of
 from turncredit.data.json_lines import Skip as Skip  # noqa: PLC0414
 from turncredit.errors import UserError
 
@@ -85,7 +86,7 @@ class Report:
     #: (group or None, rollout id) of the rollouts that are left out, since a record with some of their turns was
     #: skipped; None stands for any group
     incomplete_ids: set[tuple[str | None, str]] = field(default_factory=set)
-    #: how many of the skipped records may be part of a rollout, and do not tell of which
+    #: number of skipped records that may be part of a rollout but do not name it
     unattributed_skips: int = 0
     #: keys of `--map` whose field some record has, and fields (the first thousand) of the records that lack one
     mapped: set[str] = field(default_factory=set)
@@ -121,23 +122,19 @@ class Report:
 
     def lines(self) -> list[str]:
         """The report as text."""
-        read = f"{_counted(self.files, 'file')}, {_counted(self.records, 'record')}"
-        lines = [f"read {read}: {_counted(self.rollouts, 'rollout')}, {_counted(self.turns, 'turn')}"]
+        read = f"{number_of(self.files, 'file')}, {number_of(self.records, 'record')}"
+        lines = [f"read {read}: {number_of(self.rollouts, 'rollout')}, {number_of(self.turns, 'turn')}"]
         if len(self.formats) > 1:
             lines.append(f"formats: {', '.join(f'{name} {number}' for name, number in self.formats.items())}")
-        lines += [f"note: {text} ({_counted(number, 'rollout')})" for text, number in self.notes.items()]
-        lines += [f"warning: {text} ({_counted(number, 'time')})" for text, number in self.warnings.items()]
+        lines += [f"note: {text} ({number_of(number, 'rollout')})" for text, number in self.notes.items()]
+        lines += [f"warning: {text} ({number_of(number, 'time')})" for text, number in self.warnings.items()]
         lines += [f"flaw {number}: {reason}; first at {first}" for reason, (number, first) in self.flaws.items()]
         lines += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
         return lines
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 class Part(NamedTuple):
-    """A record with some turns of a rollout; without an id it does not tell of which, without a group in which."""
+    """A record with some turns of a rollout. Id and group are None where the record does not name them."""
 
     rollout_id: str | None
     group_id: str | None = None
@@ -232,12 +229,12 @@ def per_record(one: Callable[[str, dict[str, Any], Context], Iterator[Rollout]])
 
 
 def id_of(value: Any) -> str | None:
-    """An id as text; None for what is none: null, a list, an object."""
+    """An id as text; None for null, a list or an object."""
     return None if value is None or isinstance(value, dict | list) else str(value)
 
 
 def needed_id(value: Any, name: str) -> str:
-    """An id as text. Raises Skip for what is none."""
+    """An id as text. Raises Skip for null, a list or an object."""
     text = id_of(value)
     if text is None:
         raise Skip(f"'{name}' is missing or null, or no id")

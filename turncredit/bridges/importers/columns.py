@@ -13,7 +13,7 @@ MEANINGS = {
     "rollout_id": "unique in the table",
     "turn": "0, 1, 2, ...",
     "reward": "of the turn; null on all turns of a rollout without one",
-    "done": "true on the last turn of a rollout that came to its end",
+    "done": "true on the last turn of a rollout that came to its end; null where the file does not say whether it did",
     "source": "file and record",
     "task_id": "the task, where the file names it",
     "goal": "the task in words",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turncredit.bridges.importers.base import Report, Rollout
+from turncredit.bridges.importers.base import Report, Rollout, id_of
 
 BLOCK = "turncredit"
 CUT = "the columns that turncredit export added are not one for each turn, and were left out"
@@ -33,13 +33,19 @@ def restore(rollout: Rollout, report: Report) -> None:
     rollout.rollout_id = str(block.get("rollout_id", rollout.rollout_id))
     rollout.ended = block.get("ended", rollout.ended)
     rollout.columns = {name: value for name, value in rollout.columns.items() if name not in columns}
-    if len(rollout.turns) != count:  # in some the policy wrote nothing: the block has all that there is of them
+    if len(rollout.turns) != count:  # empty turns are dropped on import, so restore all from the block
         rollout.turns, rollout.columns = [{} for _ in range(count)], {}
     for number, turn in enumerate(rollout.turns):
         turn.update({name: values[number] for name, values in columns.items()})
         turn["_says"] = turn["_thought"] = turn["_empty"] = False  # the action is known
         if "observation" in columns:
             turn["_shows_history"] = False
+
+
+def group_in(extra: Mapping[str, Any]) -> str | None:
+    """The group in the block of a record's `extra`; None where there is no block, or none in it."""
+    block = extra.get(BLOCK)
+    return id_of(block.get("group_id")) if isinstance(block, dict) else None
 
 
 def _blocks(rollout: Rollout) -> Iterator[Mapping[str, Any]]:

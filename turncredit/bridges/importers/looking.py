@@ -12,6 +12,7 @@ from turncredit.bridges.importers.actions import CONVENTIONS, Finder
 from turncredit.bridges.importers.base import NO_REWARD, Context, Format, Options, Rollout, Turn
 from turncredit.bridges.importers.jsonl import USUAL, fields_of, inside, is_conversation
 from turncredit.bridges.importers.unknown import UNKNOWN, why_not
+from turncredit.data.counts import number_of
 
 WIDTH = 96
 DEEPEST = 4
@@ -51,7 +52,7 @@ def turns_shown(rollouts: Iterable[Rollout], context: Context) -> list[str]:
     lines: list[str] = []
     shown = 0
     for rollout in rollouts:
-        number = "" if rollout.part else f" ({len(rollout.turns)} turns)"
+        number = "" if rollout.part else f" ({number_of(len(rollout.turns), 'turn')})"
         head = f"  group {rollout.group_id}, rollout {rollout.rollout_id}{number}"
         lines += [head] if head not in lines else []
         for turn in rollout.turns[: 3 - shown]:
@@ -101,11 +102,14 @@ def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str,
     """KEY -> FIELD of `--map` for the keys that a record seems to have a field for, under their usual names.
 
     known   the mapping that the user gave
+
+    A record has messages or is a turn: one of `messages` and `turn` would have it read as the other.
     """
     names = dict(zip(fields_of(record), fields_of(record), strict=True))
     mapping: dict[str, str] = {}
     for key in ("messages", "turn", "group_id", "rollout_id", "reward", "success"):
-        if key in record or key in known:
+        other = {"messages": "turn", "turn": "messages"}.get(key, key)
+        if any(one in has for one in (key, other) for has in (record, known, mapping)):
             continue
         usual = (*USUAL.get(key, ()), key, *LOOKED_FOR.get(key, ()))
         found = next((name for one in usual for name in names if one == name or name.endswith(f".{one}")), None)
@@ -120,10 +124,12 @@ def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str,
     return mapping
 
 
-def guess(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """The mapping by which a record of unknown format could be read; empty if it has no messages and no turns."""
-    mapping = mapping_of(record, known)
-    return mapping if mapping.keys() & {"messages", "turn"} else {}
+def guess(record: Mapping[str, Any], format_: Format, known: Mapping[str, str]) -> dict[str, str]:
+    """The mapping that is suggested: of fields of records in nobody's format, and of an unknown one that has messages
+    or turns; otherwise none.
+    """
+    mapping = mapping_of(record, known) if format_ is UNKNOWN or format_.name == "jsonl" else {}
+    return mapping if format_ is not UNKNOWN or mapping.keys() & {"messages", "turn"} else {}
 
 
 def look(
@@ -140,7 +146,7 @@ def look(
 
     first     its first record
     command   the words of the import that was asked for
-    guessed   whether the options have a mapping that `guess` made
+    guessed   whether the format is unknown, and the options have the mapping by which `guess` reads it
     rewarded  whether a file of rewards was given
     """
     lines = [context.source.name]
@@ -152,11 +158,10 @@ def look(
     name = "unknown; with the command below" if guessed else f"{format_.name};"
     first_ones = list(islice(rollouts, 3))
     lines += [f"format: {name} the first turns as they would come out:", *turns_shown(first_ones, context)]
-    mapping = mapping_of(first, context.options.mapping) if format_.name == "jsonl" else {}
+    suggested = []
     if not rewarded and not _rewarded(first_ones, rollouts):
         context.report.notes.setdefault(NO_REWARD, len({one.rollout_id for one in first_ones}))
-        mapping.setdefault("reward", "FIELD")
-    suggested = [word for key, field in mapping.items() for word in ("--map", f"{key}={field}")]
+        suggested = [] if "reward" in context.options.mapping else ["--map", "reward=FIELD"]
     lines.append(f"start from: {shlex.join([*command, *suggested, '--out', 'turns.parquet'])}")
     lines += [line for line in context.report.lines()[1:] if line.startswith(("note", "flaw", "skipped"))]
     return lines

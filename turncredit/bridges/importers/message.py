@@ -73,7 +73,7 @@ def is_message(value: Any) -> bool:
 
 
 def read_message(message: Any, note: Note) -> Said:
-    """What a message says. Raises Skip for what is none, and for one that has content and says nothing."""
+    """What a message says. Raises Skip if it is not a message, or has content without text."""
     if not isinstance(message, dict):
         raise Skip("messages are not a list of objects with a role")
     message = _unwrapped(message)

@@ -72,7 +72,7 @@ SILENT = frozenset(
 
 
 def read(records: Iterable[Record], context: Context) -> Iterator[Rollout]:
-    """The rollouts of a file: a record each, or one of which every record is an event."""
+    """The rollouts of a file. Each record is a rollout, or all records are the events of one."""
 
     def runs() -> Iterator[Record]:
         events: list[dict[str, Any]] = []
@@ -154,7 +154,7 @@ def _event(event: dict[str, Any], kind: str, responses: set[str], note: Note) ->
 def _response(
     event: dict[str, Any], kind: str, arguments: dict[str, Any], responses: set[str], note: Note
 ) -> Said | None:
-    """The model's response of which an action is a part; None where another action of it was read before."""
+    """The model's response that an action belongs to; None if an earlier action belonged to the same response."""
     metadata = dict_of(event.get("tool_call_metadata"), "tool_call_metadata")
     response = dict_of(metadata.get("model_response"), "model_response")
     choices = list_of(response.get("choices"), "choices")

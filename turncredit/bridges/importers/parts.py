@@ -40,7 +40,7 @@ def _show(kind: Kind, *names: str) -> Callable[[Mapping[str, Any], Said, Note], 
 
 
 def _sealed(part: Mapping[str, Any], said: Said, note: Note) -> None:
-    """Reasoning that is encrypted, or of which only a signature is left, beside what of it can be read."""
+    """Add reasoning: its readable text, or a mark if all that is left is encrypted or a signature."""
     _reasoning("thinking", "summary", "text", "reasoning", "content")(part, said, note)
     sealed = _first(part, "data", "encrypted_content", "signature")
     if sealed and not any(kind == "reasoning" and text for kind, text in said.pieces):

@@ -52,7 +52,7 @@ class Rewards:
                 )
 
     def tell_ids(self, rollouts: Iterable[Rollout]) -> None:
-        """Tell what the ids of an object `{id: reward}` are of: of tasks, if none of them is that of a rollout."""
+        """Decide whether the ids in `{id: reward}` are task or rollout ids: tasks', if none is a rollout's."""
         self._ids_are_tasks = self._says_no_kind and not any(
             one in self._by_id for rollout in rollouts for one in _ids(rollout) if one[0] == "rollout"
         )

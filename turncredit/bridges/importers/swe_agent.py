@@ -100,7 +100,7 @@ def _steps(steps: list[dict[str, Any]], history: list[dict[str, Any]], note: Not
             columns: Turn = {"action": action} if action else {}
             yield Said(ours=True, pieces=[("text", response or action)], columns=columns)
         else:
-            note("a step in which the model wrote nothing is no turn")
+            note("skipped a step without model output")
         yield Said(ours=False, pieces=[("text", flat(step.get("observation"), note))])
 
 

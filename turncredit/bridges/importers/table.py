@@ -37,7 +37,7 @@ FOUND = {"action": "_found", "observation": "_found_observation"}
 DRAFT = pa.schema([*SCHEMA, *(pa.field(name, pa.string()) for name in FOUND.values())])
 #: A row group is written once its turns have this many characters and tokens.
 SIZE = 4_000_000
-#: Turns beyond this are no turns, but a field that holds something else.
+#: A turn number as large as this means that the field holds something else.
 MOST_TURNS = 1_000_000
 #: Observations that are watched for different histories.
 MOST_ANCHORS = 500_000
@@ -61,8 +61,8 @@ ANCHORS = (
 def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mapping[str, Any], options: Options) -> None:
     """Write `rollouts` as an `imported` table. Raises UserError, and writes nothing, where there are none.
 
-    Columns that no turn has a value for are left out. Duplicates, parts that do not make whole rollouts, and values of
-    another type than their column's are skips of the report.
+    Columns beside `REQUIRED` that no turn has a value for are left out. Duplicates, parts that do not make whole
+    rollouts, and values of another type than their column's are skips of the report.
     """
     ledger = Ledger(report, options)
     with new_file(out) as part, TemporaryDirectory(dir=part.parent, prefix=f".{out.name}.") as folder:
@@ -312,7 +312,7 @@ class Ledger:
 
 
 def _number(turn: Turn) -> int:
-    """The turn's number; -1 for what is none."""
+    """The turn's number; -1 if it is no integer."""
     return turn["turn"] if turn["turn"].__class__ is int else -1
 
 

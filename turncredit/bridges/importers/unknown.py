@@ -19,7 +19,7 @@ KINDS: dict[tuple[str, ...], str] = {
         "--from verl-agent if it is a turn"
     ),
 }
-#: fields of which a task has some, and a rollout something beside them
+#: fields of a task; a rollout has others as well
 OF_TASKS = frozenset(
     [
         "question",

@@ -50,7 +50,7 @@ def read(where: str, row: dict[str, Any], context: Context) -> Iterator[Rollout]
 def rollouts(
     where: str, row: Mapping[str, Any], report: Report, observation: Observation = "auto"
 ) -> Iterator[Rollout]:
-    """The rollouts of an episode. Raises Skip for what is none; a bad trace of it is a skip of the report."""
+    """The rollouts of an episode. Raises Skip if it is not an episode. The report counts a bad trace as skipped."""
     if "traces" not in row:
         raise Skip("not an episode of verifiers v1: no 'traces'", ", ".join(list(row)[:6]))
     if not row["traces"]:

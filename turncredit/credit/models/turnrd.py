@@ -176,17 +176,12 @@ class TurnRD(ModelKind):
     ) -> dict[str, float]:
         """The measures of TurnRD alone.
 
-        return_mse           squared error of R^ against R, over rollouts
-        conservation_error   the largest |sum of a rollout's projected credits - R|
-        film_*               with FiLM: `probes`
+        return_mse   squared error of R^ against R, over rollouts
+        film_*       with FiLM: `probes`
         """
-        from turncredit.credit.turnrd import v_projection
-
         predicted_R = view.sum_R(value_N * weight_N)
-        projected_N = v_projection(view, value_N, clip=2.0)
         return {
             "return_mse": float(np.mean((predicted_R - view.return_R) ** 2)),
-            "conservation_error": float(np.abs(view.sum_R(projected_N) - view.return_R).max()),
             **probes(network, rollouts, rng),
         }
 

@@ -115,6 +115,13 @@ class Part:
         return replace(self, params={**self.params, **params}) if params else self
 
 
+class NoValues(UserError):
+    """A method that cannot do without values of turns has none."""
+
+    def __init__(self, method: str):
+        super().__init__(f"{method} needs values, but every 'value' of the side table 'values' is null")
+
+
 @dataclass(frozen=True)
 class Method:
     """A named composition of parts.
@@ -122,8 +129,8 @@ class Method:
     summary   one line of at most 90 characters
     role      a `method` of its own; a `variant` or ablation of another method; or a `reference`, which tests the set-up
               and could not be used in a real environment
-    family    the method that stands for this one and its other relatives where comparisons are counted: variants, and
-              methods that read the same signal (the same judge's labels); by default none, it stands for itself
+    family    methods with the same family count as one comparison: variants, and methods that read the same signal
+              (the same judge's labels). Default: its own name
     """
 
     name: str
@@ -385,4 +392,8 @@ def _run(
     if "seed" in part.settable() and "seed" not in params:
         params["seed"] = seed
     where = part.name if part.name == method.name else f"{method.name}: {part.name}"
-    return columns_of(part.function(turns, **arrays, **params), kind, turns, where)
+    try:
+        result = part.function(turns, **arrays, **params)
+    except NoValues:  # the function has named itself, and several methods may run it
+        raise NoValues(method.name) from None
+    return columns_of(result, kind, turns, where)

@@ -21,7 +21,7 @@ from turncredit.envs.appworld.servers import Servers
 from turncredit.envs.appworld.settings import Settings
 from turncredit.envs.appworld.words import OPENING
 from turncredit.envs.protocol import Step
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 
 ATTEMPTS = 3
 """How often a call is made, each time on another server."""
@@ -98,7 +98,8 @@ class AppWorld:
             try:
                 self._server = self._server or self._servers.lend()
             except UserError as error:
-                raise UserError(f"{error}{lost and f'; before that, {lost}'}") from None
+                kind = OutsideFault if lost else type(error)
+                raise kind(f"{error}{lost and f'; before that, {lost}'}") from None
             try:
                 world = self._open() if lost or method is None else None
                 return world if method is None else self._call(method, **arguments)
@@ -107,7 +108,7 @@ class AppWorld:
             except ServerLost as error:
                 self._lose()
                 if attempt == ATTEMPTS:
-                    raise UserError(
+                    raise OutsideFault(
                         f"environment 'appworld': {error} {self._when()}, in each of {ATTEMPTS} attempts; see its log, "
                         "and whether its data have the task"
                     ) from None
@@ -127,7 +128,7 @@ class AppWorld:
         )
         for number, (code, reply) in enumerate(self._executed):
             if self._call("execute", code=code) != reply:
-                raise UserError(
+                raise OutsideFault(
                     "environment 'appworld': a server was lost, and the rollout cannot be repeated on "
                     f"{self._server.url}: its action of turn {number} is answered otherwise {self._when()}; run "
                     "the job again"

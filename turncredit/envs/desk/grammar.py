@@ -22,7 +22,7 @@ read_goal = reading.read_goal
 
 
 class Act(NamedTuple):
-    """An action and its reply, read. `call` is None for what is no call."""
+    """A parsed action and its reply. `call` is None if the action is not a call."""
 
     text: str
     call: Call | None

@@ -42,7 +42,8 @@ def _conda(settings: Settings) -> str | None:
     return "reference.yaml" if settings.engine == "textworld" else None
 
 
-#: Of each family, with everything at hand: go, take, go, put; in between the tool, and twice for two objects.
+#: Minimum actions per task family, with everything at hand: go, take, go, put. In between comes the tool, and two
+#: objects take twice as many.
 _LEAST = {"pick": 4, "look": 3, "clean": 5, "heat": 6, "cool": 6, "pick2": 8}
 #: In released games several receptacles may be at one place: go, take, put.
 _LEAST_RELEASED = {"pick": 3, "look": 3, "clean": 4, "heat": 4, "cool": 4, "pick2": 5}

@@ -10,7 +10,7 @@ from turncredit.envs.scienceworld import gold
 from turncredit.envs.scienceworld import simulator as java
 from turncredit.envs.scienceworld.replies import refused
 from turncredit.envs.scienceworld.settings import Settings, spelled_out
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class ScienceWorld:
         world = java.simulator().world(self.task.name, self.task.variation, self._simplifications)
         for turn, (action, recorded) in enumerate(self._played):
             if world.step(action).text != recorded:
-                raise UserError(
+                raise OutsideFault(
                     f"environment 'scienceworld': the Java process died, and turn {turn} is not reproduced when "
                     f"the rollout is redone (task {self.task.name}, variation {self.task.variation}); run again"
                 )

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from turncredit.data.http_calls import body_of
 from turncredit.envs.bm25 import Index
-from turncredit.errors import UserError
+from turncredit.errors import OutsideFault, UserError
 
 _WORD = re.compile(r"[^\W_]+")
 _REMEMBERED = 4096
@@ -97,18 +97,20 @@ class Remote:
             retry=retry_if_exception(_may_pass),
             reraise=True,
         )
+        kind: type[UserError] = OutsideFault
         try:
             return retrying(self._once, request)
         except TimeoutError:
             why = f"gave no answer within {self.timeout:g} s (env.searchqa.timeout)"
         except HTTPError as error:
             why = f"answered with status {error.code} {error.reason}"
+            kind = OutsideFault if _may_pass(error) else UserError
         except (json.JSONDecodeError, UnicodeDecodeError):
-            why = "did not answer with JSON"
+            why, kind = "did not answer with JSON", UserError
         except (OSError, HTTPException) as error:
             why = f"cannot be reached ({_reason(error)})"
         tried = retrying.statistics["attempt_number"]
-        raise UserError(
+        raise kind(
             f"retriever {self.url}: {why}, {tried} attempt{'s' * (tried > 1)}; start it or correct "
             "env.searchqa.url, and run again"
         )

@@ -82,7 +82,7 @@ def runtime_options(plan: Plan, at: JobKeys) -> str:
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
-    """What to say of turns that could not be read."""
+    """Warns of turns that could not be read."""
     if unread := int(metrics.get("unread", 0)):
         return (
             f"{unread} turns keep their sampled log-probability: with the rollout's outcome their contexts are longer "

@@ -56,8 +56,8 @@ def warning(metrics: Mapping[str, float]) -> str | None:
     lines = []
     if redone := int(metrics.get("redone", 0)):
         lines.append(
-            f"{redone} rollouts were played again from their start, because the environment's process had died; the "
-            "column `redone` of the turns marks them"
+            f"{redone} rollouts were played again from their start, because the environment's process or connection "
+            "had failed; the column `redone` of the turns marks them"
         )
     if full := cut_short(metrics):
         lines.append(full)

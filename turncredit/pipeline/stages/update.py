@@ -67,7 +67,7 @@ AGREES = 0.02
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
-    """What to say of a round without credit, of an engine that samples from another distribution, and of a collapse."""
+    """Warns of a round without credit, of an engine that samples from another distribution, and of a collapse."""
     if not metrics["steps"]:
         return "no optimiser step was taken: all groups had equal returns. The policy is unchanged"
     if not metrics["turns_with_advantage"]:

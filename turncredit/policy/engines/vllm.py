@@ -25,7 +25,7 @@ from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 
 #: The share of a GPU's memory that vLLM 0.32 takes by default, and what is left of the free share where that is less.
 MEMORY_SHARE, SPARED = 0.92, 0.02
-#: What an engine that has started with arbitrary weights is told before it reads a policy's.
+#: Options that an engine which started with arbitrary weights gets before it reads a policy's.
 READS_FILES = {"load_format": "auto"}
 #: Tokens of prompts that vLLM reads at a time on a CPU, its own default, or one prompt's if that is longer.
 READ_AT_ONCE = 4096
@@ -48,14 +48,14 @@ class Engine:
         self._form: Form | None = None
         self._asleep = False
         self._adapters = count(1)
-        #: names of requests, of which no two are alike
+        #: unique names of requests
         self.names = count()
 
     def use(self, folder: str, *, slots: int, dtype: str, longest: int | None, gpus: int) -> tuple[Any, Any]:
         """vLLM's engine with the weights of the policy in `folder`, and vLLM's name of its adapter (None: it has none).
 
-        It is started again only for a policy of another form, for more slots or longer contexts than it has had, and on
-        the CPU for tied embeddings, of which vLLM packs a copy that stays as it was when it reads weights again.
+        It restarts only for a policy of another form, and for more slots or longer contexts than before. On the CPU it
+        also restarts for tied embeddings: vLLM packs a copy of them that new weights do not change.
         """
         base = weights_folder(folder)
         adapted = base != Path(folder)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from turncredit.credit import METHODS, Method
 from turncredit.credit.parts.baselines import NOT_COMPARED
+from turncredit.data.counts import number_of
 from turncredit.data.files import write_text
 from turncredit.stats.rank_correlation import FEWEST
 from turncredit.views.pages import draw
@@ -263,12 +264,12 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     varied = {name for name, ranked in book.correlations.items() if ranked.varies_R.any()}
     compared = [name for name in pages.order if name not in NOT_COMPARED and name in varied]
     facts = [
-        f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
+        f"{number_of(book.turns.rollouts, 'rollout')} in {number_of(book.turns.groups, 'group')}",
         f"{100 * book.success_R.mean():.0f}% {book.success_words}",
-        f"{book.turns.n} turns",
+        number_of(book.turns.n, "turn"),
     ]
     if book.truth:
-        facts.append(f"{int(book.truth.branched_N.sum())} turns branched")
+        facts.append(f"{number_of(int(book.truth.branched_N.sum()), 'turn')} branched")
     means = [rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
     return _render(
         "index.html.j2",
@@ -293,8 +294,8 @@ def _known_R(book: Book) -> tuple[np.ndarray, np.ndarray]:
 def _best(pages: Pages, compared: Sequence[str], references: Sequence[str]) -> str:
     """Which of these methods agrees best with A*, beside the references; empty if that says nothing.
 
-    All are in the order of their agreement, and have credit that varies within rollouts: to agree better than credit
-    that is the same on every turn, or less badly than another, is no agreement.
+    All are in the order of their agreement, and have credit that varies within rollouts. Agreeing better than credit
+    that is the same on every turn, or less badly than another method, does not count.
     """
     beside = [f"{name} ({NOT_COMPARED[name]}) {number(pages.ranks[name])}" for name in references]
     if not compared or (len(compared) == 1 and not beside) or not np.isfinite(pages.ranks[compared[0]]):
@@ -338,7 +339,7 @@ def _head(book: Book, rollout: int) -> dict[str, Any]:
     rows = book.rows(rollout)
     group, name = book.ids_R[rollout]
     cells = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
-    facts = [f"{len(rows)} turns", f"return {plain(float(book.turns.return_R[rollout]))}"]
+    facts = [number_of(len(rows), "turn"), f"return {plain(float(book.turns.return_R[rollout]))}"]
     invalid = sum(book.cell("valid", int(row)) is False for row in rows)
     facts += [f"{invalid} invalid"] if invalid else []
     facts += [str(fact) for fact in cells if fact is not None]

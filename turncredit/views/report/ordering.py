@@ -66,7 +66,7 @@ def family_of(experiment: Experiment, name: str) -> str:
 
 
 def standing_for(experiment: Experiment, names: Sequence[str]) -> dict[str, str]:
-    """Family to the one of `names` that stands for it: the one that it is named after, or else the first of them."""
+    """The method of `names` that stands for each family: the one with the family's name, or else the first."""
     out: dict[str, str] = {}
     for name in names:
         family = family_of(experiment, name)

@@ -31,7 +31,7 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
 #: those that are also drawn, from round 1
 DRAWN = ("fidelity", "snr")
 FEWEST_FAMILIES = 5
-#: What older tables have for every cosine whose estimate lies beyond it: how large it was is not known.
+#: Older tables clip cosines at this, so the size of a larger estimate is not known.
 CLIPPED = 1.0
 
 

@@ -126,7 +126,7 @@ def _compare(results: Results) -> _Compared:
 
 
 def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
-    """The rows' names by group: warm starts, methods of the runs, and those of which there is only credit."""
+    """The rows' names by group: warm starts, methods of the runs, and methods with credit but no run."""
     effects = {**compared.differences, **({compared.baseline: NO_DIFFERENCE} if compared.differences else {})}
     by_method = [frame for name, frame in results.analysis.items() if name != "invariants"]
     credited = {name for frame in by_method for name in frame["method"]}

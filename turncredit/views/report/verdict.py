@@ -153,27 +153,30 @@ def _facts(references: References) -> str:
 
 
 def _next(state: State, references: References, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:
-    """What to run next, as an addition to the command that made the results: finished work is kept."""
+    """What to run next: finished work is kept."""
     upper = references.name
     if state == "open" and upper == ORACLE and not measurable:
         return "This environment has no exact distance, so no reference: read each difference by its own interval."
     if state == "open":
         absent = [name for name in (BASELINE, RANDOM, upper) if name not in methods]
         if absent:
-            return f"Next, the same command with what is missing: --config 'methods=[{', '.join([*methods, *absent])}]'"
+            return f"Next, what is missing: {_run('methods', [*methods, *absent])}."
         return "Next, the same command: it finishes the runs."
     if state == "undecided" and references.seeds < len(seeds):
         return "Next, the same command: it finishes the seeds that are configured."
     if state == "undecided":
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
-        return f"Next, the same command with more seeds: --config 'seeds={more}'"
+        return f"Next, more seeds: {_run('seeds', more)}."
     if state == "cannot":
         return "Next, change the experiment, not the methods: warm start, horizon, rounds (benchmarks/regime)."
     other = next((name for name in SUGGESTED if name not in methods), SUGGESTED[0])
-    return (
-        f"Next, the same command with other methods, such as --config 'methods=[{', '.join([*methods, other])}]'; "
-        "turncredit methods prints all."
-    )
+    return f"Next, other methods, such as {_run('methods', [*methods, other])}; turncredit methods prints all."
+
+
+def _run(key: str, values: Sequence[object]) -> str:
+    """The command that runs the experiment with other values of a key, also after `make demo`, which takes none."""
+    listed = ", ".join(map(str, values))
+    return f"turncredit run --config '{key}=[{listed}]', with this run's --configfile, if it had one"
 
 
 def _unused(seeds: Sequence[int], count: int) -> list[int]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from turncredit.credit.parts.baselines import NOT_COMPARED
 from turncredit.data import tables
+from turncredit.data.counts import number_of
 from turncredit.data.turns import rollout_name
 from turncredit.judges.rubric import ROLE_NAMES
 from turncredit.stats.rank_correlation import rounded, within
@@ -104,7 +105,7 @@ def rollout_head(rows: Sequence[Row]) -> Iterator[Text]:
     facts = [
         f"{name} {_value(last[name])}" for name in ("goal", "family", "success", "score", "policy_id") if name in last
     ]
-    yield _text("; ".join([*facts, f"{len(rows)} turns"]))
+    yield _text("; ".join([*facts, number_of(len(rows), "turn")]))
     if "observation" in last:
         yield _text(folded(str(rows[0]["observation"]).strip()), "dim")
     yield Text()
@@ -289,7 +290,7 @@ def _label(label: dict) -> str:
 
 
 def _absent(value: object) -> bool:
-    """Whether there is no value: a null, or a number that is none."""
+    """Whether there is no value: a null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 

@@ -113,7 +113,7 @@ def read_tables(
 
     Raises UserError for credits that lack one of the turns, and for a method given twice.
     """
-    # `Turns` needs rewards, which a table of one's own may not have; nothing here reads them.
+    # `Turns` wants rewards, which a user's table may lack. Nothing here reads them.
     keys = {key: [row[key] for row in rows] for key in tables.KEYS}
     turns = Turns({**keys, "reward": [0.0] * len(rows)}, where="the shown rollout", excerpt=True)
     if measures is not None:

@@ -48,7 +48,7 @@ class Context:
         return Frame(STYLES, SCRIPTS, address.asset, places, lines, refresh, address.policy)
 
     def home_place(self) -> list[Place]:
-        """The way to the list of experiments and tables, unless there is one, of which all is well."""
+        """The link to the list of experiments and tables; none if the list has one entry and no problems."""
         alone = len(self.found) == 1 and not self.given.problems()
         return [] if alone else [Place("turncredit", self.addresses.home())]
 

@@ -14,13 +14,14 @@ from turncredit.views.pages.frame import asset
 from turncredit.views.viewer import export_plan
 from turncredit.views.viewer.addresses import SCRIPTS, STYLES
 from turncredit.views.viewer.file_addresses import FileAddresses, Key
+from turncredit.views.viewer.round_views import patient
 from turncredit.views.viewer.sources import Experiments
 from turncredit.views.viewer.viewer import Viewer
 
 #: The file that says that a folder was made by this command, which may then replace it.
 MARK = "turncredit-view.json"
 MEGABYTE = 1_000_000
-#: Seconds that the metrics of an experiment may take to be read.
+#: Seconds that the metrics of an experiment may take to be read, and the queries of a page: nobody waits for them.
 PATIENCE = 600.0
 
 
@@ -32,6 +33,7 @@ class Exported(NamedTuple):
     left_out: dict[str, int]
 
 
+@patient(PATIENCE)
 def export(
     viewer: Viewer,
     out: Path,

@@ -65,7 +65,7 @@ class Filter:
 
     @property
     def query(self) -> dict[str, str]:
-        """What an address says of it: only what is not the default."""
+        """Its part of an address: the settings that differ from the default."""
         default = Filter()
         mine = {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
         return {name: value for name, value in mine.items() if value != getattr(default, name)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import duckdb
@@ -17,9 +18,21 @@ from turncredit.views import sql_views
 from turncredit.views.show.find import Files
 from turncredit.views.sql import one_line
 
-#: Memory and seconds that a query may use.
+#: Memory that queries may use, and the seconds that those of a page may take.
 MEMORY, PATIENCE = "192MB", 10.0
+#: The seconds where nobody waits for the page; None: `PATIENCE`.
+_given: ContextVar[float | None] = ContextVar("seconds for a page's queries", default=None)
 VIEWS = ("rollouts", "turns", "credits", "branches", "labels")
+
+
+@contextmanager
+def patient(seconds: float) -> Iterator[None]:
+    """Within it, the queries of a page may take so many seconds."""
+    token = _given.set(seconds)
+    try:
+        yield
+    finally:
+        _given.reset(token)
 
 
 @contextmanager
@@ -29,7 +42,8 @@ def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyC
     Raises UserError if the turns cannot be read. Any other file that cannot be read adds a line to `problems`.
     """
     connection = sql_views.open_connection(MEMORY)
-    timer = threading.Timer(PATIENCE, connection.interrupt)
+    patience = PATIENCE if (given := _given.get()) is None else given
+    timer = threading.Timer(patience, connection.interrupt)
     timer.daemon = True
     timer.start()
     try:
@@ -61,7 +75,7 @@ def opened(files: Files, problems: list[str]) -> Iterator[tuple[duckdb.DuckDBPyC
         sql_views.restrict(connection, [], reads)
         yield connection, columns
     except duckdb.InterruptException:
-        raise UserError(f"the query took longer than {PATIENCE:.0f} seconds and was stopped; ask for less") from None
+        raise UserError(f"the query took longer than {patience:.0f} seconds and was stopped; ask for less") from None
     except duckdb.Error as error:
         raise UserError(f"{files.turns}: {one_line(str(error), VIEWS)}") from None
     finally:
