@@ -94,6 +94,11 @@ def is_from_outside(error: BaseException) -> bool:
     return any(map(_failed_outside, chain)) and not any(isinstance(one, SSLCertVerificationError) for one in chain)
 
 
+def kind_of(error: BaseException) -> type[UserError]:
+    """The error as which an exception of third-party code is raised: OutsideFault if it is from outside."""
+    return OutsideFault if is_from_outside(error) else UserError
+
+
 def _failed_outside(error: BaseException) -> bool:
     """Whether this error itself says so."""
     if isinstance(error, OutsideFault | ConnectionError | TimeoutError):

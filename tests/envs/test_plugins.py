@@ -340,27 +340,26 @@ def test_a_lost_connection_and_a_timeout_are_faults_from_outside_and_other_error
     assert isinstance(caught.value, OutsideFault) == outside
 
 
-def test_a_lost_connection_is_from_outside_in_open_task_make_tasks_and_the_expert_as_well():
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(KeyError("no such room"), UserError), (ConnectionRefusedError(111, "Connection refused"), OutsideFault)],
+)
+def test_opening_making_tasks_and_the_expert_are_guarded_too(error, kind):
     def refuses(*_):
-        raise ConnectionRefusedError(111, "Connection refused")
+        raise error
 
-    with pytest.raises(OutsideFault, match=r"environment 'doors': open_task\(\) raised ConnectionRefusedError"):
-        guard.open_guarded(Environment(name="doors", open_task=refuses), {"task_id": "a"}, None, None)
-    with pytest.raises(OutsideFault, match=r"environment 'doors': make_tasks\(\) raised ConnectionRefusedError"):
-        split_rows(own.environment(own.Doors, make_tasks=refuses), "train", 2, 0, None)
+    said = f"raised {type(error).__name__}"
     env = guard.open_guarded(own.ENVIRONMENT, {"task_id": "a"}, None, None)
-    with pytest.raises(OutsideFault, match=r"environment 'doors': expert.act\(\) raised ConnectionRefusedError"):
-        guard.GuardedExpert(SimpleNamespace(act=refuses), env).act()
-
-
-def test_opening_making_tasks_and_the_expert_are_guarded_too():
-    def refuses(*_):
-        raise KeyError("no such room")
-
-    with pytest.raises(UserError, match=r"environment 'doors': open_task\(\) raised KeyError.* \(task 'a'\)"):
+    with pytest.raises(UserError, match=rf"environment 'doors': open_task\(\) {said}.* \(task 'a'\)") as opening:
         guard.open_guarded(Environment(name="doors", open_task=refuses), {"task_id": "a"}, None, None)
-    with pytest.raises(UserError, match=r"environment 'doors': make_tasks\(\) raised KeyError"):
+    with pytest.raises(UserError, match=rf"environment 'doors': make_tasks\(\) {said}") as making:
         split_rows(own.environment(own.Doors, make_tasks=refuses), "train", 2, 0, None)
+    with pytest.raises(UserError, match=rf"environment 'doors': expert.act\(\) {said}") as acting:
+        guard.GuardedExpert(SimpleNamespace(act=refuses), env).act()
+    assert [type(one.value) for one in (opening, making, acting)] == [kind] * 3
+
+
+def test_an_expert_without_an_action_is_named():
     env = guard.open_guarded(own.ENVIRONMENT, {"task_id": "a"}, None, None)
     with pytest.raises(UserError, match=r"environment 'doors': expert.act\(\) raised AttributeError"):
         guard.GuardedExpert(object(), env).act()

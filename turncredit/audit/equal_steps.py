@@ -21,6 +21,7 @@ from typing import NamedTuple
 from turncredit.config import Experiment
 from turncredit.config.layout import sampled_by
 from turncredit.credit.parts.configured import forks_of
+from turncredit.data.counts import number_of
 
 
 class Spent(NamedTuple):
@@ -49,7 +50,7 @@ class RunUpdate(NamedTuple):
 
 def counted(checks: int, kinds: int, rounds: int) -> str:
     """The checks of results in words, the same in the report and in `turncredit check`. Equal steps are one of them."""
-    return f"{checks} checks of {kinds} invariants in {rounds} round{'s' * (rounds != 1)} of all runs"
+    return f"{checks} checks of {kinds} invariants in {number_of(rounds, 'round')} of all runs"
 
 
 def unequal(experiment: Experiment, spent: Mapping[RunUpdate, Spent]) -> list[str]:
@@ -102,5 +103,5 @@ def _differences(by_method: Mapping[str, Spent], of: Callable[[Spent], Hashable]
 
 
 def _words(spent: Spent) -> str:
-    steps = f"{spent.steps} optimiser step{'s' * (spent.steps != 1)}"
+    steps = number_of(spent.steps, "optimiser step")
     return f"{steps} on {spent.sequences} sequences ({spent.tokens} tokens)" if spent.sequences else steps

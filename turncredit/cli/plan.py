@@ -12,6 +12,7 @@ from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOpt
 from turncredit.config import ResourceConfig
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import stages
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError
 from turncredit.pipeline import loop, resources
 from turncredit.pipeline.all_jobs import every_job
@@ -206,7 +207,7 @@ def rounds_line(jobs: list[Submitted]) -> list[str]:
 
     rounds = max(len(job.rounds or ()) for job in of_rounds)
     asked = ResourceConfig(gpu=most("gpu"), mem_mb=most("mem_mb"), runtime=most("runtime"))
-    return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked, of_rounds[0].nodes)]
+    return [_asked(f"jobs of {number_of(rounds, 'round')}", len(of_rounds), asked, of_rounds[0].nodes)]
 
 
 def rounds_time(plan: Plan) -> list[str]:
@@ -223,7 +224,7 @@ def rounds_time(plan: Plan) -> list[str]:
     if not minutes or minutes <= asked <= TOO_LONG * max(minutes, REQUEST.least_minutes):
         return []
     return [
-        f"a job of {len(rounds)} round{'s' * (len(rounds) > 1)} takes about {minutes:,.0f} minutes on its GPU and asks "
+        f"a job of {number_of(len(rounds), 'round')} takes about {minutes:,.0f} minutes on its GPU and asks "
         f"for {asked:,}; set resources.rounds.runtime"
     ]
 

@@ -11,6 +11,7 @@ import typer
 
 from turncredit.cli import status
 from turncredit.config.stages import stages
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, locks
 from turncredit.pipeline.expected_artifacts import plan_of
@@ -74,7 +75,7 @@ def view(
         limits = f"at most {rollouts} rollouts of each and {max_size:g} MB in all"
 
         def begun(rounds: int) -> None:
-            print(f"{export}: writing pages of {rounds} round{'s' * (rounds != 1)}, {limits}", file=sys.stderr)
+            print(f"{export}: writing pages of {number_of(rounds, 'round')}, {limits}", file=sys.stderr)
 
         made = write(viewer, export, rounds=round_ or [], count=rollouts, megabytes=max_size, started=begun)
         print(f"{export / 'index.html'}: {made.pages} pages, {made.size / 1e6:.1f} MB")

@@ -9,6 +9,7 @@ from typing import Any
 
 from turncredit.config.grid import combinations, with_value
 from turncredit.config.merging import merge
+from turncredit.data.counts import number_of
 
 #: Keys that name an experiment or its sweep, and so cannot be varied.
 _NOT_VARIED = ("experiment", "sweep")
@@ -93,7 +94,7 @@ def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[s
     if not by_name:
         return {}
     if only is None:
-        count = f"{len(by_name)} experiment{'s' * (len(by_name) > 1)}"
+        count = number_of(len(by_name), "experiment")
         raise ValueError(
             f"sweep: the configuration has {count} ({', '.join(by_name)}); choose one with --config "
             "'sweep={only: NAME}', or run them one after another with `turncredit run`"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
-from turncredit.errors import OutsideFault, UserError, is_from_outside
+from turncredit.errors import OutsideFault, UserError, kind_of
 
 _PATIENCE = 1.0
 """Seconds after its timeout at which a call that never yields to the loop is abandoned."""
@@ -228,8 +228,7 @@ class _Loop:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise _took_too_long(call) from None
             detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
-            kind = OutsideFault if is_from_outside(error) else UserError
-            raise kind(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
+            raise kind_of(error)(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
         finally:
             del self.running[id(call)]
 

@@ -20,7 +20,7 @@ from turncredit.data.transcript_markers import FAILED
 from turncredit.envs.environment import Environment, Row
 from turncredit.envs.failures import FailureRule, TextRule
 from turncredit.envs.protocol import State, Step
-from turncredit.errors import OutsideFault, UserError, is_from_outside
+from turncredit.errors import UserError, kind_of
 
 
 def with_trials(environment: Environment, trials: int) -> Environment:
@@ -109,8 +109,7 @@ class Trials:
 
     def _cannot_reset(self, error: Exception) -> UserError:
         detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
-        kind = OutsideFault if is_from_outside(error) else UserError
-        return kind(
+        return kind_of(error)(
             f"{self._where} raised {type(error).__name__}{detail} after a failed trial {self._when}; an agent with "
             "several trials needs an environment that can start again: fix it, or choose another agent (agent.name)"
         )

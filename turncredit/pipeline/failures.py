@@ -91,7 +91,7 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
         node = os.environ.get("SLURMD_NODENAME", "") if status == NODE_ERROR else ""
         failure = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time(), node=node)
         with suppress(OSError):  # what failed may be the disk
-            write_json(_path(rule, wildcards, results), failure._asdict())
+            _write(failure)
             if status == OUT_OF_TIME:
                 _count(_path(rule, wildcards, results).with_suffix(STOPS), failure.when)
         raise
@@ -123,6 +123,21 @@ def record_what_slurm_says(executor: Any, results: str, *, since: float) -> None
     report = internals.replace(executor, "report_job_error", recording)
 
 
+def named(job: Any) -> tuple[str, dict[str, str]]:
+    """The rule and the wildcards of a job of Snakemake's."""
+    return job.rule.name, {name: str(key) for name, key in job.wildcards.items()}
+
+
+def _said(rule: str, wildcards: Mapping[str, str], results: str, since: float) -> bool:
+    """Whether a job has said why it failed since a time in seconds since 1970."""
+    own = failure_of(rule, wildcards, results)
+    return own is not None and own.when >= since
+
+
+def _write(failure: Failure) -> None:
+    write_json(_path(failure.rule, failure.wildcards, failure.results), failure._asdict())
+
+
 def record_killed(failed: Iterable[Any], results: str, *, since: float) -> None:
     """Record the jobs among Snakemake's `failed` that have said nothing `since` it began.
 
@@ -131,24 +146,20 @@ def record_killed(failed: Iterable[Any], results: str, *, since: float) -> None:
     for job in failed:
         if job.is_group():
             continue
-        rule, wildcards = job.rule.name, {name: str(key) for name, key in job.wildcards.items()}
-        own = failure_of(rule, wildcards, results)
-        if own is not None and own.when >= since:
+        rule, wildcards = named(job)
+        if _said(rule, wildcards, results, since):
             continue
         log = next((str(path) for path in job.log), None)
-        failure = Failure(
-            rule, wildcards, OTHER_ERROR, f"{label(rule, wildcards)}: {KILLED}", log, results, time.time()
-        )
+        line = f"{label(rule, wildcards)}: {KILLED}"
         with suppress(OSError):
-            write_json(_path(rule, wildcards, results), failure._asdict())
+            _write(Failure(rule, wildcards, OTHER_ERROR, line, log, results, time.time()))
 
 
 def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:
-    rule, wildcards = job_info.job.rule.name, {name: str(key) for name, key in job_info.job.wildcards.items()}
+    rule, wildcards = named(job_info.job)
     match = re.search(r"SLURM status is: '(\w+)", said)
     state = match[1] if match else ""
-    own = failure_of(rule, wildcards, results)
-    if state == FAILED and own is not None and own.when >= since:
+    if state == FAILED and _said(rule, wildcards, results, since):
         return
     said = f"Slurm job {job_info.external_jobid} ended: {state}" if state else said
     line = f"{label(rule, wildcards)}: {(said.splitlines() or ['not submitted'])[0]}"
@@ -156,15 +167,13 @@ def _record_ended(job_info: Any, said: str, results: str, since: float) -> None:
     log = next((str(path) for path in logs if path is not None and Path(path).exists()), None)
     failure = Failure(rule, wildcards, OTHER_ERROR, line, log, results, time.time(), state)
     with suppress(OSError):
-        write_json(_path(rule, wildcards, results), failure._asdict())
+        _write(failure)
         if state == OUT_OF_MEMORY:
             _count(_path(rule, wildcards, results).with_suffix(MEMORY_OUTS), failure.when)
 
 
 def _exclude_node(executor: Any, job_info: Any, results: str) -> None:
-    failure = failure_of(
-        job_info.job.rule.name, {key: str(one) for key, one in job_info.job.wildcards.items()}, results
-    )
+    failure = failure_of(*named(job_info.job), results)
     if failure is None or failure.status != NODE_ERROR or not failure.node:
         return
     # The plugin passes these to sbatch as --exclude; its public option is read only at the start.

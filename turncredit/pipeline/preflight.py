@@ -20,6 +20,7 @@ from turncredit.config import Experiment
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.stages import policy_stages
 from turncredit.config.stages import stages as every_stage
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError, extra_of, nearest
 from turncredit.pipeline import imports, machine, partitions, resources, retries
 from turncredit.pipeline.checks import check_installed
@@ -485,14 +486,14 @@ def check_gpu(stage: str, asked: int) -> None:
             )
         if torch.version.cuda and (fault := cuda_driver.fault(torch.version.cuda)):
             raise NodeFault(
-                f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, where {fault}; fix the node, or "
+                f"asks for {number_of(asked, 'GPU')} on {os.uname().nodename}, where {fault}; fix the node, or "
                 "install torch and vLLM built for its driver (docs/cluster.md)"
             )
         return
     for_cpus = torch.version.cuda is None
     build = "it is a build for CPUs" if for_cpus else f"a build for CUDA {torch.version.cuda}"
     raise (UserError if for_cpus else NodeFault)(
-        f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
+        f"asks for {number_of(asked, 'GPU')} on {os.uname().nodename}, and torch {torch.__version__} sees none "
         f"({build}; CUDA_VISIBLE_DEVICES: {visible}); fix the environment or the node, or set "
         f"resources.{stage}.gpu to 0"
     )

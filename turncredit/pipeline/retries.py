@@ -36,10 +36,10 @@ def attempts_more(job: Any, results: str, *, preemptions: int, since: float) -> 
     Attempts that Slurm preempted do not count, nor those that stopped before the time limit: they stop only after
     progress. Snakemake counts its own attempts, so only what was `since` it began matters, in seconds since 1970.
     """
-    wildcards = {name: str(key) for name, key in job.wildcards.items()}
-    if is_users_mistake(job.rule.name, wildcards, results, since=since):
+    rule, wildcards = failures.named(job)
+    if is_users_mistake(rule, wildcards, results, since=since):
         return 0
-    stops = failures.stops(job.rule.name, wildcards, results, since=since)
+    stops = failures.stops(rule, wildcards, results, since=since)
     return int(job.rule.restart_times) + preemptions + stops
 
 

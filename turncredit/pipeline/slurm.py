@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from turncredit.data.counts import number_of
 from turncredit.data.files import write_json
 from turncredit.errors import UserError
 from turncredit.pipeline import internals, locks
@@ -218,7 +219,7 @@ def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], N
         return None
     running = sum(job.state != "PENDING" for job in left)
     return (
-        f"{len(left)} Slurm job{'s' * (len(left) > 1)} of an earlier run ({_ids(left)}; {running} running) "
+        f"{number_of(len(left), 'Slurm job')} of an earlier run ({_ids(left)}; {running} running) "
         "were cancelled, and run again if still needed"
     )
 

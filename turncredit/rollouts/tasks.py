@@ -24,7 +24,7 @@ from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert
 from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
-from turncredit.errors import OutsideFault, UserError, is_from_outside
+from turncredit.errors import UserError, kind_of
 
 #: Turns of an expert's rollout after which an environment is taken for one that never ends its rollouts.
 MOST_TURNS = 1000
@@ -114,8 +114,7 @@ def _naming(env: Environment, name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        kind = OutsideFault if is_from_outside(error) else UserError
-        raise kind(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
+        raise kind_of(error)(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
 
 
 def _completed(given: Sequence[Any], env: Environment, name: str, split: str, seed: int) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turncredit.config.layout import JUDGE_CACHE, Layout
+from turncredit.data.counts import number_of
 from turncredit.data.files import new_file
 from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError, nearest
@@ -247,7 +248,7 @@ def _print(table: pa.Table) -> None:
     if table.num_rows > SHOWN_ROWS:
         print(f"first {SHOWN_ROWS} of {table.num_rows} rows; --format csv prints all")
     else:
-        print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}")
+        print(number_of(table.num_rows, "row"))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -125,11 +125,11 @@ def mapping_of(record: Mapping[str, Any], known: Mapping[str, str]) -> dict[str,
 
 
 def guess(record: Mapping[str, Any], format_: Format, known: Mapping[str, str]) -> dict[str, str]:
-    """The mapping that is suggested: of fields of records in nobody's format, and of an unknown one that has messages
-    or turns; otherwise none.
-    """
-    mapping = mapping_of(record, known) if format_ is UNKNOWN or format_.name == "jsonl" else {}
-    return mapping if format_ is not UNKNOWN or mapping.keys() & {"messages", "turn"} else {}
+    """The suggested mapping of a record in `jsonl`, or in an unknown format with messages or turns; else empty."""
+    if format_ is not UNKNOWN and format_.name != "jsonl":
+        return {}
+    mapping = mapping_of(record, known)
+    return {} if format_ is UNKNOWN and not mapping.keys() & {"messages", "turn"} else mapping
 
 
 def look(

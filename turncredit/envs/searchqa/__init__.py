@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turncredit.data.counts import number_of
 from turncredit.envs.environment import Environment, Lengths
 from turncredit.envs.judging import HIDDEN
 from turncredit.envs.searchqa.actions import is_answer
@@ -25,7 +26,7 @@ def _least_actions(settings: Settings) -> dict[str, int]:
     if settings.source == "files":
         return {"question": 2}
     low, high = settings.hops
-    return {f"{hops} hop{'s' * (hops > 1)}": hops + 1 for hops in range(low, high + 1)}
+    return {number_of(hops, "hop"): hops + 1 for hops in range(low, high + 1)}
 
 
 def lengths(settings: Settings) -> Lengths:

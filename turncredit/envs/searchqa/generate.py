@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import zlib
 
+from turncredit.data.counts import number_of
 from turncredit.data.seeding import derive_seed
 from turncredit.envs.searchqa.names import NAMES, RELATIONS
 from turncredit.envs.searchqa.qa import Question
@@ -89,7 +90,7 @@ def _path(base: FactBase, hops: int, rng: random.Random) -> tuple[list[str], lis
 def _question(number: str, relations: list[str], passed: list[str]) -> Question:
     text = f"Who is the {' of the '.join(reversed(relations))} of {passed[0]}?"
     hops = len(relations)
-    return Question(number, text, (passed[-1],), tuple(passed[:-1]), f"{hops} hop{'s' * (hops > 1)}")
+    return Question(number, text, (passed[-1],), tuple(passed[:-1]), number_of(hops, "hop"))
 
 
 def _documents(base: FactBase) -> tuple[Document, ...]:

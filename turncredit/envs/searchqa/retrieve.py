@@ -17,6 +17,7 @@ from urllib.request import Request
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from turncredit.data.counts import number_of
 from turncredit.data.http_calls import body_of
 from turncredit.envs.bm25 import Index
 from turncredit.errors import OutsideFault, UserError
@@ -111,7 +112,7 @@ class Remote:
             why = f"cannot be reached ({_reason(error)})"
         tried = retrying.statistics["attempt_number"]
         raise kind(
-            f"retriever {self.url}: {why}, {tried} attempt{'s' * (tried > 1)}; start it or correct "
+            f"retriever {self.url}: {why}, {number_of(tried, 'attempt')}; start it or correct "
             "env.searchqa.url, and run again"
         )
 

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from turncredit.credit.parts.baselines import NOT_COMPARED
+from turncredit.data.counts import number_of
 from turncredit.views.pages.agreement import agreement, mean_ranks
 from turncredit.views.pages.data import Book, noise_of_largest, too_few_to_rank
 from turncredit.views.pages.formats import decimals_for, joined, level, number, one_line, plain
@@ -83,7 +84,7 @@ def _who_saw(book: Book, rollout: int, row: int, sign: int) -> str:
     count = len(book.credits) - alike
     same = f" ({alike} more give{'s' * (alike == 1)} all turns the same)" if alike else ""
     most = f"It has the largest {does} of {joined(largest)}" if largest else f"None gives it its largest {does}"
-    return f"{right} of {count} method{'s' * (count != 1)} {does}{'s' * (right == 1)} it{same}. {most}."
+    return f"{right} of {number_of(count, 'method')} {does}{'s' * (right == 1)} it{same}. {most}."
 
 
 def _ranked(book: Book, rollout: int) -> Markup | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from turncredit.data.counts import number_of
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.intervals import pooled
 from turncredit.views.collect import Results
@@ -117,14 +118,14 @@ def measure(turns: Audited, table: str, **keys: str) -> Number | None:
     rows = turns.results.rows(f"FROM {table} WHERE {where}")
     if rows.empty:
         return None
-    note = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
+    note = number_of(len(rows), "seed")
     defined = rows[rows["value"].notna()]
     if 0 < len(defined) < len(rows):
         rows, note = defined, f"{len(defined)} of {note}"
     _, low, high = pooled_in_bounds(rows, keys["measure"])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
-    few = f"{groups} group{'s' * (groups != 1)}" if groups < FEWEST_GROUPS else ""
+    few = number_of(groups, "group") if groups < FEWEST_GROUPS else ""
     if few:
         low = high = None
         note += f"; no interval with {few}"

@@ -9,6 +9,7 @@ import pandas as pd
 
 from turncredit.audit.noise_ceiling import TOO_FEW, exceeded
 from turncredit.credit.parts.baselines import BASELINE, ORACLE
+from turncredit.data.counts import number_of
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.views.collect import Results
 from turncredit.views.report.audited_turns import (
@@ -88,7 +89,7 @@ def _with_sample(cell: Number | None, sample: Mapping[str, Number]) -> Number | 
     """A measure with its number of turns beside it, if it is of fewer than the method's other measures."""
     if cell is None or cell.n is None or "n_turns" not in sample or cell.n >= sample["n_turns"].value:
         return cell
-    turns = f"{cell.n} turn{'s' * (cell.n != 1)}"
+    turns = number_of(cell.n, "turn")
     return replace(cell, beside=f"{turns}, {cell.beside}" if cell.beside else turns)
 
 

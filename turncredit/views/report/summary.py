@@ -11,6 +11,7 @@ from turncredit import envs
 from turncredit.audit.collapse import Collapse, collapses
 from turncredit.config.warm_starts import is_start, start_words
 from turncredit.credit.parts.baselines import BASELINE
+from turncredit.data.counts import number_of
 from turncredit.errors import UserError
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
@@ -291,7 +292,7 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corr
     if not adjusted.variants:
         return head
     count, so_far = len(adjusted.variants), _so_far(differences, adjusted.variants, "variants")
-    words = f"{count} variant{'s' * (count > 1)}, corrected among themselves{so_far}"
+    words = f"{number_of(count, 'variant')}, corrected among themselves{so_far}"
     return f"{head} {words}: {_clear(differences, adjusted.variants)}"
 
 
